@@ -63,6 +63,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "error_text",
             "forever",
             "lanes",
+            "limits",
             "load",
             "queues",
             "shared_reads",

@@ -43,6 +43,7 @@ from pulsed.store.open import URL_VARIABLE, StoreSettings
 if TYPE_CHECKING:
     from pulsed.client.audit import AuditLog
     from pulsed.client.jobs import Jobs
+    from pulsed.client.limits import LimitActs
     from pulsed.client.queues import Queues, Topics
     from pulsed.client.schedule_spec import ScheduleOptions, Target
     from pulsed.client.schedules import Schedules
@@ -175,6 +176,13 @@ class Pulse(CodeAround):
         from pulsed.client.audit import AuditLog  # noqa: PLC0415 - when it is used
 
         return AuditLog(self._client)
+
+    @cached_property
+    def limits(self) -> LimitActs:
+        """Limits: what they have in use, and their numbers at run time."""
+        from pulsed.client.limits import LimitActs  # noqa: PLC0415 - when it is used
+
+        return LimitActs(self._client)
 
     @cached_property
     def workers(self) -> Workers:

@@ -189,6 +189,7 @@ class World:
                 ],
             ),
             "GetRates": pb.GetRatesRequest(scope=pb.CONTROL_SCOPE_TOPIC, keys=[tenant]),
+            "GetLimitUse": pb.GetLimitUseRequest(name=tenant, keys=5),
             "SetScheduleError": pb.SetScheduleErrorRequest(
                 schedule=convert_schedules.schedule_message(row), reason="so"
             ),

@@ -28,6 +28,7 @@ COMMANDS = {
     "audit": "Show what operators did: cancel, delete, retry, prune, schedules, tokens.",
     "queues": "Show the queues: due, running, how fast; pause, resume and limit them.",
     "topics": "Pause and resume topics, in whichever queue their jobs are.",
+    "limits": "Show limits and what they have in use; change, pause and resume them.",
     "workers": "Show which workers are alive; drain or stop them.",
     "migrate": "Create or update the database's tables.",
     "doctor": "Check the database, its jobs and its workers.",

@@ -17,6 +17,7 @@ from pulsed.handler.search_terms import (
     checked_payload_field,
 )
 from pulsed.model.job import JobFilter, JsonScalar, PayloadField, Status
+from pulsed.model.limit import checked_limit_key
 from pulsed.model.page import GROUPED_BY
 
 StatusFilter: TypeAlias = Status | str | Iterable[Status | str]
@@ -54,6 +55,8 @@ class Filter(TypedDict, total=False):
     """The jobs that hold this key, and those that held it."""
     holds_key: bool
     """Those that hold their key now, or those that do not."""
+    limit_key: str
+    """The jobs with this key of a limit: its name, or its name, a comma and a value."""
     outcome: str
     """How their last run ended, or ``expired``: ended because no worker started them in time."""
 
@@ -126,6 +129,12 @@ def _checked_payload(value: Any) -> tuple[PayloadField, ...]:
     return tuple(checked_payload_field(path, wanted) for path, wanted in value.items())
 
 
+def _checked_limit_key(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidOption(f"limit_key must be a string, not {value!r:.100}.")
+    return checked_limit_key(value)
+
+
 def _checked_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidOption(f"{name} must be True or False, not {value!r:.100}.")
@@ -152,5 +161,6 @@ _FILTER_CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "workflow": lambda value: _checked_flag("workflow", value),
     "key": checked_key,
     "holds_key": lambda value: _checked_flag("holds_key", value),
+    "limit_key": _checked_limit_key,
     "outcome": checked_outcome,
 }

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
+from pulsed.engine.limits import limit_reasons
 from pulsed.engine.queues import next_start
 from pulsed.engine.why import explain
 from pulsed.errors import AccessDenied, ServerTooOld
@@ -31,14 +32,15 @@ async def why(store: Store, job: JobRow, workers: Sequence[WorkerInfo] | None = 
 
 
 async def held_back(store: Store, job: JobRow, now: datetime) -> list[str]:
-    """Return what keeps a due job from starting: a pause, or a limit of its queue."""
+    """Return what keeps a due job from starting: a pause, or a limit of its queue or its own."""
     if job.status not in CLAIMABLE or job.next_run_at > now:
         return []
     queue = await store.controls.get(ControlScope.QUEUE, job.queue)
     topic = await store.controls.get(ControlScope.TOPIC, job.topic)
     reasons = [_paused(control, now) for control in (queue, topic) if control.paused]
     reasons += await _at_its_limit(store, queue)
-    return reasons + await _throttled(store, queue, now)
+    reasons += await _throttled(store, queue, now)
+    return reasons + await limit_reasons(store, job, now)
 
 
 def _paused(control: Control, now: datetime) -> str:

@@ -306,6 +306,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     holds_key: bool | None = None
     """Those that hold their key, or those that do not."""
+    limit_key: str | None = None
+    """The key of their limit."""
     outcome: str | None = None
     """The ``last_outcome``; see ``outcome.OUTCOMES``."""
 

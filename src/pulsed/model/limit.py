@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -102,6 +104,35 @@ class Limit(_Named, frozen=True, kw_only=True):
             if not isinstance(value, str):
                 raise InvalidOption(f"weights must map strings to integers, not {value!r:.100}.")
             checked_count(f"The weight of {value!r:.100}", weight, 1, HEAVIEST)
+
+
+class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one key of a limit has in use, and what waits for it."""
+
+    key: str
+    running: int = 0
+    waiting: int = 0
+    """Jobs that wait for their time, a slot or a permit; a lower bound if there are many."""
+    holders: tuple[UUID, ...] = ()
+    """The first of the jobs that run."""
+    tat: datetime | None = None
+    """When its rate is all there again; None: it is."""
+
+    @property
+    def value(self) -> str | None:
+        """The value of the argument that the limit is per."""
+        return split_key(self.key)[1]
+
+
+class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a limit has in use."""
+
+    running: int = 0
+    waiting: int = 0
+    keys: tuple[KeyUse, ...] = ()
+    """The busiest keys."""
+    at_least: bool = False
+    """There is more than was counted."""
 
 
 def checked_path(path: Any) -> str:

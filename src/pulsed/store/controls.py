@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pulsed.model.audit import Operator
 from pulsed.model.control import Control, ControlKey, ControlScope, Numbers
+from pulsed.model.limit import LimitUse
 
 CONTROL_PAGE = 1_000
 """Controls in one page of a listing."""
@@ -76,6 +77,10 @@ class ControlStore(ABC):
 
         Returns the effect on each, by name: changed or unchanged.
         """
+
+    @abstractmethod
+    async def limit_use(self, name: str, *, keys: int = 0) -> LimitUse:
+        """Read what a limit has in use, with its ``keys`` busiest keys, at a bounded cost."""
 
     @abstractmethod
     async def rates(self, scope: ControlScope, keys: Sequence[str]) -> dict[str, datetime]:

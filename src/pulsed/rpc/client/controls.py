@@ -8,6 +8,7 @@ from datetime import datetime
 from pulsed.batches import TRANSACTION, Limits, batches
 from pulsed.model.audit import Operator
 from pulsed.model.control import Control, ControlKey, ControlScope, Numbers
+from pulsed.model.limit import LimitUse
 from pulsed.rpc.client.connection import ServerConnection
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
@@ -91,6 +92,10 @@ class RemoteControls(ControlStore):
             effects |= dict.fromkeys(answer.changed, "changed")
             effects |= dict.fromkeys(answer.unchanged, "unchanged")
         return effects
+
+    async def limit_use(self, name: str, *, keys: int = 0) -> LimitUse:
+        request = pb.GetLimitUseRequest(name=name, keys=keys)
+        return to.limit_use_of(await self._connection.call("GetLimitUse", request))
 
     async def rates(self, scope: ControlScope, keys: Sequence[str]) -> dict[str, datetime]:
         request = pb.GetRatesRequest(scope=to.SCOPES[scope], keys=keys)

@@ -346,7 +346,7 @@ class GetJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., left_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobFilter(_message.Message):
-    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due", "workflow", "key", "holds_key", "outcome")
+    __slots__ = ("statuses", "topic", "queue", "tag", "error", "since", "until", "parent_id", "parent_step", "topic_prefix", "payload", "worker_id", "schedule_id", "id_prefix", "id_suffix", "due", "workflow", "key", "holds_key", "outcome", "limit_key")
     class PayloadField(_message.Message):
         __slots__ = ("path", "value")
         PATH_FIELD_NUMBER: _ClassVar[int]
@@ -374,6 +374,7 @@ class JobFilter(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     HOLDS_KEY_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_KEY_FIELD_NUMBER: _ClassVar[int]
     statuses: _containers.RepeatedScalarFieldContainer[JobStatus]
     topic: str
     queue: str
@@ -394,7 +395,8 @@ class JobFilter(_message.Message):
     key: str
     holds_key: bool
     outcome: str
-    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ..., workflow: bool = ..., key: _Optional[str] = ..., holds_key: bool = ..., outcome: _Optional[str] = ...) -> None: ...
+    limit_key: str
+    def __init__(self, statuses: _Optional[_Iterable[_Union[JobStatus, str]]] = ..., topic: _Optional[str] = ..., queue: _Optional[str] = ..., tag: _Optional[str] = ..., error: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., parent_id: _Optional[str] = ..., parent_step: _Optional[str] = ..., topic_prefix: _Optional[str] = ..., payload: _Optional[_Iterable[_Union[JobFilter.PayloadField, _Mapping]]] = ..., worker_id: _Optional[str] = ..., schedule_id: _Optional[str] = ..., id_prefix: _Optional[str] = ..., id_suffix: _Optional[str] = ..., due: bool = ..., workflow: bool = ..., key: _Optional[str] = ..., holds_key: bool = ..., outcome: _Optional[str] = ..., limit_key: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ("where", "limit", "before")
@@ -1969,6 +1971,39 @@ class DeclareControlsResponse(_message.Message):
     changed: _containers.RepeatedScalarFieldContainer[str]
     unchanged: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, changed: _Optional[_Iterable[str]] = ..., unchanged: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetLimitUseRequest(_message.Message):
+    __slots__ = ("name", "keys")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    keys: int
+    def __init__(self, name: _Optional[str] = ..., keys: _Optional[int] = ...) -> None: ...
+
+class LimitUse(_message.Message):
+    __slots__ = ("running", "waiting", "keys", "at_least")
+    class Key(_message.Message):
+        __slots__ = ("key", "running", "waiting", "holders", "tat")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        RUNNING_FIELD_NUMBER: _ClassVar[int]
+        WAITING_FIELD_NUMBER: _ClassVar[int]
+        HOLDERS_FIELD_NUMBER: _ClassVar[int]
+        TAT_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        running: int
+        waiting: int
+        holders: _containers.RepeatedScalarFieldContainer[str]
+        tat: _timestamp_pb2.Timestamp
+        def __init__(self, key: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., holders: _Optional[_Iterable[str]] = ..., tat: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    running: int
+    waiting: int
+    keys: _containers.RepeatedCompositeFieldContainer[LimitUse.Key]
+    at_least: bool
+    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[LimitUse.Key, _Mapping]]] = ..., at_least: bool = ...) -> None: ...
 
 class GetRatesRequest(_message.Message):
     __slots__ = ("scope", "keys")

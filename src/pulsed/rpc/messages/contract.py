@@ -114,6 +114,7 @@ VERBS = {
     "ClearControl": "clear_control",
     "DeclareControls": "declare_controls",
     "GetRates": "read_rates",
+    "GetLimitUse": "limit_use",
 }
 """The store's verb behind each method, or a phrase if there is none. So an error reads the same
 through a server as it does with a database."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from pulsed.model.control import Control, ControlScope, Numbers
+from pulsed.model.limit import KeyUse, LimitUse
 from pulsed.model.rate import Rate
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.values import maybe, maybe_instant, maybe_stamp
@@ -77,3 +79,42 @@ def _rate_message(rate: Rate) -> pb.Rate:
 
 def _rate_of(message: Any) -> Rate:
     return Rate(message.count, message.per_seconds, maybe(message, "burst"))
+
+
+def limit_use_message(use: LimitUse) -> pb.LimitUse:
+    """Return what a limit has in use as a message."""
+    return pb.LimitUse(
+        running=use.running,
+        waiting=use.waiting,
+        keys=[
+            pb.LimitUse.Key(
+                key=each.key,
+                running=each.running,
+                waiting=each.waiting,
+                holders=map(str, each.holders),
+                tat=maybe_stamp(each.tat),
+            )
+            for each in use.keys
+        ],
+        at_least=use.at_least,
+    )
+
+
+def limit_use_of(message: Any) -> LimitUse:
+    """Return what a limit has in use."""
+    keys = (
+        KeyUse(
+            key=each.key,
+            running=each.running,
+            waiting=each.waiting,
+            holders=tuple(map(UUID, each.holders)),
+            tat=maybe_instant(each, "tat"),
+        )
+        for each in message.keys
+    )
+    return LimitUse(
+        running=message.running,
+        waiting=message.waiting,
+        keys=tuple(keys),
+        at_least=message.at_least,
+    )

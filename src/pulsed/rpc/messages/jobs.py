@@ -144,6 +144,7 @@ def filter_message(where: JobFilter) -> pb.JobFilter:
         key=where.key,
         holds_key=cast("bool", where.holds_key),
         outcome=where.outcome,
+        limit_key=where.limit_key,
     )
 
 
@@ -170,6 +171,7 @@ def filter_of(message: Any) -> JobFilter:
         key=maybe(message, "key"),
         holds_key=maybe(message, "holds_key"),
         outcome=_outcome(message),
+        limit_key=maybe(message, "limit_key"),
     )
 
 

@@ -113,6 +113,7 @@ ROLES: dict[str, frozenset[TokenRole]] = {
     "ClearControl": OPERATE,
     "DeclareControls": WORK,
     "GetRates": READ,
+    "GetLimitUse": READ,
 }
 """The roles that may call each method. No caller may use a method that is missing here."""
 

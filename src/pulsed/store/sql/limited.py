@@ -31,6 +31,12 @@ IN_USE = f"{LIMITED} AND started_at IS NOT NULL AND completed_at IS NULL"
 """Whether a job has started and not ended, as the index of slots has it. With a lease it runs."""
 
 
+OF_LIMIT = """limit_key >= :name::text AND limit_key < :beyond::text
+              AND (limit_key = :name::text
+                OR substr(limit_key, 1, length(:name::text) + 1) = :name::text || ',')"""
+"""Whether a job has a key of a limit: a range of the keys, and few others in it."""
+
+
 class LimitedStatements(StatementGroup):
     """How a claim walks the keys of a queue. An engine adds the lock of a key and the claim."""
 
@@ -112,6 +118,20 @@ class LimitedStatements(StatementGroup):
 
     own_topics: str
     """The topics of the worker, as a query."""
+
+    @prepared()
+    def limit_runs(self, d: Dialect) -> str:
+        """Read the jobs that hold the slots of a limit, by their keys."""
+        return f"""SELECT limit_key, id FROM {d.jobs}
+            WHERE {IN_USE} AND lease_until IS NOT NULL AND {OF_LIMIT}
+            ORDER BY limit_key LIMIT :most::int"""
+
+    @prepared()
+    def limit_waits(self, d: Dialect) -> str:
+        """Count the jobs of a limit that wait in a queue, by their keys."""
+        return f"""SELECT limit_key, count(*) FROM (SELECT limit_key FROM {d.jobs}
+                WHERE queue = :queue::text AND {IS_CLAIMABLE} AND {LIMITED} AND {OF_LIMIT}
+                ORDER BY limit_key LIMIT :most::int) AS waiting GROUP BY limit_key"""
 
     @prepared()
     def without_key(self, d: Dialect) -> str:

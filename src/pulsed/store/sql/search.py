@@ -215,6 +215,7 @@ def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]
     add("status = 'RUNNING' AND locked_by = :worker::uuid", "worker", where.worker)
     add("schedule_id = :schedule::uuid", "schedule", where.schedule)
     add("key = :key::text", "key", where.key)
+    add("limit_key = :limit_key::text", "limit_key", where.limit_key)
     if where.outcome == EXPIRED:  # worded as the condition of their index
         conditions.append(_EXPIRED)
     else:

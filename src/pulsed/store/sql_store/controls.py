@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from pulsed.model.audit import Operator
 from pulsed.model.control import Control, ControlKey, ControlScope, Numbers, described
+from pulsed.model.limit import LimitUse
 from pulsed.store.blocking import pause
 from pulsed.store.controls import CONTROL_PAGE, ControlStore
-from pulsed.store.verbs import controls, reads
+from pulsed.store.verbs import controls, limit_use, reads
 from pulsed.store.verbs.audit import ActResult
 from pulsed.store.verbs.controls import Changed
 from pulsed.store.verbs.script import Verb
@@ -86,6 +87,9 @@ class SqlControls(ControlStore):
         if "changed" in effects.values():
             await self._outlast_claims()
         return effects
+
+    async def limit_use(self, name: str, *, keys: int = 0) -> LimitUse:
+        return await self._store.run(limit_use.limit_use(self._store.engine, name, keys))
 
     async def rates(self, scope: ControlScope, keys: Sequence[str]) -> dict[str, datetime]:
         return await self._store.run(controls.rates(self._store.engine, scope, keys))

@@ -123,6 +123,7 @@ ACTIONS = {
     "held": "listing leases",
     "expedite": "making jobs due",
     "history": "reading steps",
+    "limit_use": "reading a limit",
     "list": "listing jobs",
     "list_controls": "listing limits",
     "list_schedules": "listing schedules",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsed.model.checked import checked_count, checked_name
-from pulsed.model.control import Control, ControlKey
+from pulsed.model.control import Control, ControlKey, ControlScope
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import controls as to
 from pulsed.rpc.messages import values
@@ -84,6 +84,12 @@ class ControlService:
         for name, effect in (await self._controls.declare(scope, declared)).items():
             getattr(answer, effect).append(name)
         return answer
+
+    async def get_limit_use(self, request: pb.GetLimitUseRequest, caller: Caller) -> pb.LimitUse:
+        name = checked_name("name of the limit", request.name)
+        caller.check_control(ControlScope.LIMIT, name)
+        keys = checked_count("keys", request.keys, 0, checks.MOST_RATES)
+        return to.limit_use_message(await self._controls.limit_use(name, keys=keys))
 
     async def get_rates(self, request: pb.GetRatesRequest, caller: Caller) -> pb.GetRatesResponse:
         scope = checks.scope(request.scope)

@@ -1,0 +1,207 @@
+"""``pulsed limits``: what limits have in use, and their numbers at run time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+import msgspec
+
+from pulsed.cli.exits import say
+from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.view.output import Table, console, for_people, json_option, print_json
+from pulsed.cli.view.queue_table import number
+from pulsed.client.operator import operator
+from pulsed.engine.limits import KeyState, LimitState, read_limit, read_limits
+from pulsed.errors import InvalidOption
+from pulsed.handler.options import checked_name
+from pulsed.model.control import Control, ControlScope, Numbers, described
+from pulsed.model.rate import Rate
+from pulsed.store.blocking import run_blocking
+
+EXAMPLES = """\b
+examples:
+  pulsed limits list
+  pulsed limits show openai
+  pulsed limits set openai --running 3
+  pulsed limits set openai --rate 60/60 --burst 10
+  pulsed limits set openai --running none
+  pulsed limits clear openai
+  pulsed limits pause openai
+
+\b
+environment:
+  PULSED_ACTOR   who acts, for the audit log [default: user@host]
+  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+
+_RATE = re.compile(r"(\d{1,9})/(\d{1,9}(?:\.\d{1,6})?)")
+
+
+@click.group(epilog=EXAMPLES)
+def limits() -> None:
+    """Show limits and what they have in use; change, pause and resume them."""
+
+
+@limits.command("list")
+@json_option
+@database_options
+def list_(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+    """Show all limits: their numbers, how many jobs run, and how many wait."""
+    with database.store() as store:
+        found = run_blocking(read_limits(store))
+    if not for_people(as_json=as_json):
+        for limit in found:
+            print_json(limit_as_json(limit))
+    elif found:
+        _limit_table(found).show(console())
+    else:
+        say("no limits: a limit is listed once a worker that declares it has started")
+
+
+@limits.command()
+@click.argument("name")
+@click.option(
+    "--keys", type=click.IntRange(1, 1_000), default=20, show_default=True,
+    help="How many keys at the most; the busiest come first.",
+)  # fmt: skip
+@json_option
+@database_options
+def show(database: Database, name: str, keys: int, as_json: bool | None) -> None:  # noqa: FBT001
+    """Show a limit: for each of its keys who holds it, how many wait, and when the next starts."""
+    with database.store() as store:
+        limit = run_blocking(read_limit(store, _checked(name), keys))
+    if not for_people(as_json=as_json):
+        print_json(limit_as_json(limit))
+        return
+    _limit_table([limit]).show(console())
+    if limit.keys:
+        _key_table(limit.keys).show(console())
+
+
+@limits.command("set")
+@click.argument("name")
+@click.option("--running", metavar="N", help="Jobs at once; none: as many as there are slots.")
+@click.option("--rate", metavar="N/SECONDS", help="Starts per period, as 60/60; none: no rate.")
+@click.option("--burst", type=click.IntRange(1), help="Starts at once after a pause.")
+@database_options
+def set_(
+    database: Database, name: str, running: str | None, rate: str | None, burst: int | None
+) -> None:
+    """Use other numbers than the code declares, until they are cleared."""
+    fields: dict[str, Any] = {}
+    if running is not None:
+        fields["running"] = None if running == "none" else _running(running)
+    if rate is not None:
+        fields["rate"] = None if rate == "none" else _rate(rate, burst)
+    if not fields:
+        raise click.UsageError("Say --running or --rate; `pulsed limits clear` ends an override.")
+    numbers = Numbers(**fields)
+    with database.store() as store:
+        control = run_blocking(
+            store.controls.override(
+                ControlScope.LIMIT, _checked(name), numbers, fields=[*fields], by=operator()
+            )
+        )
+    _say(control)
+
+
+@limits.command()
+@click.argument("name")
+@database_options
+def clear(database: Database, name: str) -> None:
+    """Use the numbers that the code declares again."""
+    with database.store() as store:
+        _say(run_blocking(store.controls.clear(ControlScope.LIMIT, _checked(name), by=operator())))
+
+
+@limits.command()
+@click.argument("name")
+@database_options
+def pause(database: Database, name: str) -> None:
+    """Start no more jobs of a limit; those that run continue."""
+    with database.store() as store:
+        _say(run_blocking(store.controls.pause(ControlScope.LIMIT, _checked(name), by=operator())))
+
+
+@limits.command()
+@click.argument("name")
+@database_options
+def resume(database: Database, name: str) -> None:
+    """Start jobs of a limit again."""
+    with database.store() as store:
+        _say(run_blocking(store.controls.resume(ControlScope.LIMIT, _checked(name), by=operator())))
+
+
+def limit_as_json(limit: LimitState) -> dict[str, Any]:
+    """Return a limit as JSON data."""
+    found: dict[str, Any] = msgspec.to_builtins(limit)
+    return found
+
+
+def _limit_table(found: list[LimitState]) -> Table:
+    table = Table(
+        "LIMIT", "RUNNING", "WAITING", "NUMBERS", "STATE",
+        flexible={"LIMIT": 12, "NUMBERS": 20}, numbers=("RUNNING", "WAITING"),
+    )  # fmt: skip
+    for limit in found:
+        table.add(
+            limit.name,
+            number(limit.running, at_least=False),
+            number(limit.waiting, at_least=limit.at_least),
+            described(limit.numbers),
+            _state(limit),
+        )
+    return table
+
+
+def _state(limit: LimitState) -> str:
+    words = ["paused"] if limit.paused else []
+    if limit.override is not None:
+        before = "nothing" if limit.declared is None else described(limit.declared)
+        words.append(f"overridden (declared: {before})")
+    return ", ".join(words)
+
+
+def _key_table(keys: tuple[KeyState, ...]) -> Table:
+    table = Table(
+        "KEY", "RUNNING", "WAITING", "NEXT START", "HELD BY",
+        flexible={"KEY": 12, "HELD BY": 20}, numbers=("RUNNING", "WAITING"),
+    )  # fmt: skip
+    for key in keys:
+        at = "" if key.next_start is None else key.next_start.isoformat(timespec="milliseconds")
+        table.add(
+            "-" if key.value is None else key.value,
+            number(key.running, at_least=False),
+            number(key.waiting, at_least=False),
+            at,
+            ", ".join(key.holders),
+        )
+    return table
+
+
+def _say(control: Control) -> None:
+    state = ", paused" if control.paused else ""
+    say(f"limit {control.name}: {described(control.numbers)}{state}")
+
+
+def _checked(name: str) -> str:
+    return checked_name("name of the limit", name)
+
+
+def _running(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise click.BadParameter(f"{text!r} is neither a number nor `none`", param_hint="--running")
+    return int(text)
+
+
+def _rate(text: str, burst: int | None) -> Rate:
+    found = _RATE.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(
+            f"{text!r} is not a rate such as 60/60: starts, a slash, seconds", param_hint="--rate"
+        )
+    try:
+        return Rate(int(found[1]), per=float(found[2]), burst=burst)
+    except InvalidOption as error:
+        raise click.BadParameter(str(error), param_hint="--rate") from None
