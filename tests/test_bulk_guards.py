@@ -3,7 +3,7 @@
 import pytest
 
 from pulsed.model.audit import Operator
-from pulsed.model.bulk import CANCEL, BulkAct, BulkKind, BulkState
+from pulsed.model.bulk import CANCEL, BulkAct, BulkKind, BulkState, SkipReason
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, Status
 from pulsed.store.sql.bulk import HOLD
@@ -59,6 +59,21 @@ async def test_a_stopped_operation_changes_nothing_more(backend):
         assert (await row(store, batch.ids[0])).status is Status.PENDING
 
     await check(backend, scenario, "move_cursor", "AND state = 'RUNNING' ")
+
+
+async def test_a_job_that_changes_between_search_and_act_is_left_alone(backend):
+    store = backend.open()
+    started = await begun(store)
+    batch = await batch_of(store, ALICE)
+    await store.bulk.change(batch.ids[:1], BulkAct(kind=BulkKind.RESCHEDULE, delay=60.0))
+    changed = f"UPDATE pulse_jobs SET topic = 'other' WHERE id = {backend.literal(batch.ids[1])}"
+    backend.execute(changed)
+    await perform(store, batch, ALICE)
+    assert (await row(store, batch.ids[0])).status is Status.CANCELLED
+    assert (await row(store, batch.ids[1])).status is Status.PENDING
+    [skip] = await store.bulk.skips(started.id)
+    assert (skip.job_id, skip.reason) == (batch.ids[1], SkipReason.CHANGED)
+    await store.aclose()
 
 
 async def test_an_operation_that_ended_is_not_performed_again(backend):

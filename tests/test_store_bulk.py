@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from pulsed.engine.upkeep.bulk import BulkPerformer, perform_to_end
 from pulsed.errors import InvalidOption, StorageRefused
@@ -111,9 +112,28 @@ async def test_jobs_that_are_submitted_later_are_left_alone(store, clock, batche
     assert await statuses(store, [newer, older]) == [Status.PENDING] * 2
 
 
-async def test_jobs_of_the_same_instant_are_part_of_it(store):
+async def test_of_the_same_instant_those_submitted_before_are_part_of_it(store):
+    """The watermark tells them apart where the clock cannot."""
     await pending(store, 1)
-    assert (await to_end(store, (await start(store)).id)).done == 1
+    begun = await start(store)
+    later = await submitted(store)
+    assert (await to_end(store, begun.id)).done == 1
+    assert (await row(store, later)).status is Status.PENDING
+
+
+async def test_the_time_of_a_filter_is_kept(store, clock):
+    early = await submitted(store)
+    clock.advance(7200)
+    late = await submitted(store)
+    where = replace(PENDING, until=clock.now - timedelta(seconds=1))
+    assert (await to_end(store, (await start(store, CANCEL, where)).id)).done == 1
+    assert await statuses(store, [early, late]) == [Status.CANCELLED, Status.PENDING]
+
+
+async def test_a_filter_that_is_too_long_is_refused(store):
+    with pytest.raises(InvalidOption, match="20,000 characters"):
+        await start(store, CANCEL, replace(PENDING, error="x" * 30_000))
+    assert await store.bulk.list(limit=5) == []
 
 
 async def test_a_job_that_does_not_match_any_more_is_skipped(store, backend, batches_of_two):

@@ -19,6 +19,8 @@ MOST_SKIPS = 1_000
 """Skipped jobs that an operation remembers; it counts the others."""
 LONGEST_LIST = 1_000
 """The most operations that one read returns."""
+LONGEST_FILTER = 20_000
+"""Characters of a filter as stored."""
 LONGEST_ERROR = 1_000
 """Characters of the error of an operation that failed."""
 KEPT_OPERATIONS = 1_000
@@ -216,7 +218,13 @@ def filter_text(where: JobFilter) -> str:
         for name, value in msgspec.structs.asdict(where).items()
         if value != getattr(every, name)
     }
-    return msgspec.json.encode(given).decode()
+    text = msgspec.json.encode(given).decode()
+    if len(text) > LONGEST_FILTER:
+        raise InvalidOption(
+            f"The filter of a bulk operation may have {LONGEST_FILTER:,} characters, not "
+            f"{len(text):,}. Nothing was started."
+        )
+    return text
 
 
 def filter_of(text: str) -> JobFilter:

@@ -8,6 +8,7 @@ operation at a time; if it dies, another one continues a few seconds later.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -90,21 +91,23 @@ async def perform_to_end(
     """
     performer = uuid4()
     give_up_at = None if within is None else time.monotonic() + within
-    may_perform = True
     while True:
-        began = time.monotonic()
-        row = None
-        if may_perform:
-            try:
-                row = await store.bulk.advance(performer, bulk_id)
-            except AccessDenied:  # by a server, whose upkeep does it
-                may_perform = False
-        rest = REST * (time.monotonic() - began)
-        if row is None:
-            rest = POLL
-            row = await store.bulk.get(bulk_id)
+        row, rest = await _advance_or_read(store, performer, bulk_id)
         if row is not None:
             tell(row)
-        if row is None or row.has_ended or (give_up_at and time.monotonic() + rest > give_up_at):
+        is_late = give_up_at is not None and time.monotonic() + rest > give_up_at
+        if row is None or row.has_ended or is_late:
             return row
         await pause(rest)
+
+
+async def _advance_or_read(
+    store: Store, performer: UUID, bulk_id: UUID
+) -> tuple[BulkRow | None, float]:
+    """Perform a batch, unless others do; returns how far it is, and how long to rest."""
+    began = time.monotonic()
+    with contextlib.suppress(AccessDenied):  # by a server, whose upkeep does it
+        row = await store.bulk.advance(performer, bulk_id)
+        if row is not None:
+            return row, REST * (time.monotonic() - began)
+    return await store.bulk.get(bulk_id), POLL

@@ -87,28 +87,20 @@ def start(
     """Store an operation that begins at the highest id there is, and its entry in the audit log."""
     if known := (yield Statement(engine.bulk.read_bulk, {"id": bulk_id})):
         return decode.bulk(engine.dialect, known[0])
-    [(running,)] = yield Statement(engine.bulk.count_running_bulk, {})
-    if running >= MOST_RUNNING:
-        raise InvalidOption(
-            f"{running} bulk operations are in progress, which is the most: wait for one to end, "
-            "or stop one. Nothing was started."
-        )
-    newest = yield Statement(engine.searching.newest_id, {})
-    cursor = _after(engine.dialect.uuid(newest[0][0])) if newest else LOWEST_ID
-    cursor = yield from first_id_before(engine, where, cursor)
+    yield from _check_number(engine)
     if act.delay is not None:
         now = yield from clock(engine)
         act = replace(act, at=now + timedelta(seconds=act.delay), delay=None)
-    who = {name: printable(getattr(by, name), LONGEST_NAME) for name in _WHO}
     values = {
         "id": bulk_id,
         "kind": act.kind.value,
         "arguments": arguments_text(act),
         "filter": filter_text(where),
-        "cursor": cursor,
+        "cursor": (yield from _watermark(engine, where)),
         "total": total,
         "is_at_least": is_at_least,
     }
+    who = {name: printable(getattr(by, name), LONGEST_NAME) for name in _WHO}
     yield Statement(engine.bulk.insert_bulk, values | who)
     detail = printable(by.detail or of_filter(where), LONGEST_DETAIL)
     entry = {"id": bulk_id, "act": audit_name(act.kind), "affected": 0, "detail": detail}
@@ -120,8 +112,23 @@ def start(
 _WHO = ("actor", "role", "claimed")
 
 
-def _after(job_id: UUID) -> UUID:
-    return UUID(int=min(job_id.int + 1, 2**128 - 1))
+def _check_number(engine: Engine) -> Script[None]:
+    [(running,)] = yield Statement(engine.bulk.count_running_bulk, {})
+    if running >= MOST_RUNNING:
+        raise InvalidOption(
+            f"{running} bulk operations are in progress, which is the most: wait for one to end, "
+            "or stop one. Nothing was started."
+        )
+
+
+def _watermark(engine: Engine, where: JobFilter) -> Script[UUID]:
+    """Return the first id above all jobs that there are, or above those that may match."""
+    newest = yield Statement(engine.searching.newest_id, {})
+    if not newest:
+        return LOWEST_ID
+    highest = engine.dialect.uuid(newest[0][0])
+    above = UUID(int=min(highest.int + 1, 2**128 - 1))
+    return (yield from first_id_before(engine, where, above))
 
 
 def audit_name(kind: BulkKind) -> str:
