@@ -1,0 +1,110 @@
+"""Pauses and limits of queues on PostgreSQL: claims in flight, locks, guards by absence."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from uuid import uuid4
+from zlib import crc32
+
+import psycopg
+import pytest
+
+from pulsed.model.control import ControlScope, Numbers
+from pulsed.store.postgres.statements import QUEUE_LOCK
+from pulsed.store.sql.statement import Statement
+from tests.support.backends import only_postgres
+from tests.support.guards import check
+from tests.support.jobs import a_job, claim, submitted
+from tests.test_queue_races import FREE, a_claim_that_has_not_seen_the_pause
+
+backend = only_postgres
+
+QUEUE = (ControlScope.QUEUE, "default")
+
+
+async def test_a_pause_waits_for_a_claim_in_flight(backend):
+    """One that has begun before the pause, and so has not seen it."""
+    store = backend.open()
+    await submitted(store)
+    with psycopg.connect(backend.url, application_name="pulsed/claim") as claiming:
+        claiming.execute("UPDATE pulse_jobs SET updated_at = updated_at")
+        pausing = asyncio.create_task(store.controls.pause(*QUEUE))
+        assert await asyncio.wait({pausing}, timeout=0.2) == (set(), {pausing})
+        claiming.commit()
+        assert (await asyncio.wait_for(pausing, 10)).paused
+    await store.aclose()
+
+
+async def test_a_pause_does_not_wait_for_other_transactions(backend):
+    """Such as yours, in which you enqueue: it may take minutes."""
+    store = backend.open()
+    await submitted(store)
+    with psycopg.connect(backend.url, application_name="shop") as yours:
+        yours.execute("UPDATE pulse_jobs SET updated_at = updated_at")
+        await asyncio.wait_for(store.controls.pause(*QUEUE), 5)
+    await store.aclose()
+
+
+# -- guards, by their absence ---------------------------------------------------------------------
+
+
+async def test_a_claim_finds_in_its_own_statement_that_no_control_governs_the_queue(
+    backend,
+):
+    engine = backend.open().engine
+    [guard] = re.findall(FREE, engine.claiming.claim.text)
+    scenario = a_claim_that_has_not_seen_the_pause
+    await check(backend, scenario, "claim", guard, instead="true")
+
+
+async def a_claim_that_comes_second(store, backend):
+    """It waits for the lock, and then sees what the first has committed."""
+    await store.submit([a_job(), a_job()])
+    await store.controls.override(*QUEUE, Numbers(running=1))
+    with psycopg.connect(backend.url) as first:
+        first.execute(
+            "SELECT pg_advisory_xact_lock(%s, %s)", (QUEUE_LOCK, crc32(b"default") - 2**31)
+        )
+        first.execute(
+            """UPDATE pulse_jobs SET status = 'RUNNING', locked_by = %s, lease_ms = 30000,
+                lease_until = now() + interval '1 hour', started_at = now()
+            WHERE id = (SELECT min(id::text)::uuid FROM pulse_jobs)""",
+            (uuid4(),),
+        )
+        second = asyncio.create_task(claim(store))
+        await asyncio.wait({second}, timeout=0.2)
+        first.commit()
+        assert await asyncio.wait_for(second, 10) == []
+
+
+async def test_claims_from_a_limited_queue_take_turns_and_count_afterwards(backend):
+    await check(
+        backend,
+        a_claim_that_comes_second,
+        "lock_queue",
+        f"pg_advisory_xact_lock({QUEUE_LOCK}, $1::int)",
+        instead="$1::int",
+    )
+
+
+async def test_a_count_before_the_lock_would_not_do(backend, monkeypatch):
+    """With the count in a statement before that of the lock, the limit is overshot."""
+    store = backend.open()
+    engine, taken = store.engine, []
+    lock_queue, usage = engine.lock_queue, engine.controls.queue_usage
+
+    def counted_first(queue):
+        taken.append((yield Statement(usage, {"name": queue, "most": 1})))
+        yield from lock_queue(queue)
+
+    [(_, tat, now)] = [(0, "NULL::timestamptz", "now()")]
+    early = replace(usage, text=f"SELECT 0, {tat}, {now}", names=())
+    monkeypatch.setattr(engine, "lock_queue", counted_first)
+    vars(engine.controls)["queue_usage"] = early
+    with pytest.raises(AssertionError):
+        await a_claim_that_comes_second(store, backend)
+    assert taken
+    assert taken[-1][0][0] == 0, "that is what a count before the lock says"
+    await store.aclose()
