@@ -82,7 +82,7 @@ class Options(TypedDict, total=False):
     id: UUID | str
     """Your own id of the job, for idempotency: enqueued twice with it, the job is stored once."""
     conn: Any
-    """Your own connection: the job is stored in its transaction, if you commit that."""
+    """Your own connection or session: the job is stored in its transaction, if you commit that."""
 
 
 class HandlerOptions(TypedDict, total=False):

@@ -7,7 +7,8 @@ the job. asyncpg has to be told by a statement of SQLAlchemy's own, which then e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -72,39 +73,32 @@ def _kind_of(given: object) -> str | None:
 
 
 def _of_session(session: Session) -> CallerConnection:
-    connection = _connected(session.connection)
-    return CallerConnection(
-        connection.connection.driver_connection, partial(_after_commit, session)
-    )
+    with _refused_without_connection():
+        connection = session.connection()
+    driver = connection.connection.driver_connection
+    return CallerConnection(driver, partial(_after_commit, session))
 
 
 async def _of_async_session(session: AsyncSession) -> CallerConnection:
-    from sqlalchemy.exc import InvalidRequestError  # noqa: PLC0415 - not for those without it
-
-    try:
+    with _refused_without_connection():
         connection = await session.connection()
-    except InvalidRequestError as error:
-        raise _no_connection(error) from error
-    return CallerConnection(
-        await _driver_of(connection), partial(_after_commit, session.sync_session)
-    )
+    driver = await _driver_of(connection)
+    return CallerConnection(driver, partial(_after_commit, session.sync_session))
 
 
-def _connected(connect: Callable[[], Connection]) -> Connection:
+@contextmanager
+def _refused_without_connection() -> Iterator[None]:
+    """Say what a session lacks that is bound to no database or to several, or must not begin."""
     from sqlalchemy.exc import InvalidRequestError  # noqa: PLC0415 - not for those without it
 
     try:
-        return connect()
+        yield
     except InvalidRequestError as error:
-        raise _no_connection(error) from error
-
-
-def _no_connection(error: Exception) -> ConfigError:
-    return ConfigError(
-        f"using(conn=...) got a session that has no connection to use: {error} If it has several "
-        "databases, pass its connection to pulsed's: "
-        "`session.connection(bind_arguments={'bind': engine})`. Nothing was stored."
-    )
+        raise ConfigError(
+            f"using(conn=...) got a session that has no connection to use: {error} If it has "
+            "several databases, pass its connection to pulsed's: "
+            "`session.connection(bind_arguments={'bind': engine})`. Nothing was stored."
+        ) from error
 
 
 def _begun(connection: Connection) -> Connection:
