@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +18,8 @@ import pytest
 
 from pulsed import Pulse
 from pulsed.engine.worker.options import WorkerOptions
-from pulsed.engine.worker.processes.messages import Origin
+from pulsed.engine.worker.processes.main import _answer
+from pulsed.engine.worker.processes.messages import Origin, ProgressStored
 from pulsed.engine.worker.processes.origin import load, locate
 from pulsed.engine.worker.processes.pool import ProcessPool
 from pulsed.engine.worker.worker import Exit, Worker
@@ -180,7 +182,13 @@ async def test_a_job_that_ignores_its_cancellation_is_killed_with_its_programs(
         assert job.status is Status.CANCELLED
         await until(lambda: not any(map(is_alive, both)))
         assert it.worker.describe().stuck == 0
-        assert await returned(store, await submit(store, "describe_async", name="next"))
+
+        file.unlink()
+        job_id = await submit_with(store, "deaf", {"max_attempts": 1}, file=str(file))
+        both = await pids_in(file)
+        os.kill(both[0], signal.SIGKILL)  # as the system does that is out of memory
+        assert (await finished(store, job_id)).last_error == CRASHES["kill"]
+        await until(lambda: not any(map(is_alive, both)))
 
 
 async def test_jobs_that_obey_are_cancelled_and_their_process_is_reused(
@@ -319,6 +327,25 @@ async def test_a_process_dies_with_its_worker_even_if_a_handler_holds_the_gil(tm
     program.send_signal(signal.SIGKILL)
     await program.wait()
     await until(lambda: not is_alive(int(pid)))
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01\xc1"], ids=["too long", "no message"]
+)
+async def test_a_process_that_sends_nonsense_is_killed(
+    near: Store, sent: bytes, caplog: pytest.LogCaptureFixture
+):
+    async with working(near):
+        job_id = await submit_with(near, "babble", {"max_attempts": 1}, text=sent.hex())
+        job = await finished(near, job_id)
+    assert "killed by signal 9" in (job.last_error or "")
+    assert "says what makes no sense" in caplog.text
+
+
+def test_an_answer_that_is_no_longer_awaited_does_no_harm():
+    future: Future[bool] = Future()
+    future.cancel()
+    _answer(future, ProgressStored(1, is_held=True))
 
 
 def test_an_app_that_no_other_process_can_import_is_refused():

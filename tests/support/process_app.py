@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,13 @@ def deaf(file: str) -> None:
             time.sleep(0.01)
         except BaseException:  # noqa: BLE001 - nothing stops it
             continue
+
+
+@app.job(executor="process")
+def babble(text: str) -> None:
+    """Write into the socket to the worker, which no honest handler does."""
+    os.write(int(sys.argv[1]), bytes.fromhex(text))
+    time.sleep(60)
 
 
 def note(file: str, text: str) -> None:

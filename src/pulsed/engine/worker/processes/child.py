@@ -109,20 +109,23 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill the process, and the programs that its handlers have started."""
-        with contextlib.suppress(OSError):
+        if self._process.returncode is None:  # or another process may have its id by now
+            self._kill_group()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(OSError):  # there is nothing left of it
             os.killpg(self._process.pid, signal.SIGKILL)
 
     # -- what it sends ----------------------------------------------------------------------------
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
-            while True:
-                (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                if size > LARGEST_FRAME:
-                    log.error("process %d sent %d bytes at once; killing it", self.pid, size)
-                    self.kill()
-                    return
-                self._heard(read_from_process(await reader.readexactly(size)))
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+                while True:
+                    self._heard(await _next_message(reader))
+        except Exception:
+            log.exception("job process %d says what makes no sense; killing it", self.pid)
+            self.kill()
 
     def _heard(self, message: Any) -> None:
         match message:
@@ -161,7 +164,13 @@ class ChildProcess:
         return self._process.pid
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Reap the process, in a thread: none stays behind as a zombie."""
+        """Reap the process, in a thread: none stays behind as a zombie.
+
+        Programs that it has started end with it. Its id is its own until it is reaped.
+        """
+        if hasattr(os, "waitid"):  # not on every macOS
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            self._kill_group()
         self._process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._reaped)
@@ -186,6 +195,13 @@ class ChildProcess:
             return f"its process exited with code {code}"
         why = "; the system may have run out of memory" if -code == signal.SIGKILL else ""
         return f"its process was killed by signal {-code} ({_signal_name(-code)}){why}"
+
+
+async def _next_message(reader: asyncio.StreamReader) -> Any:
+    (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    if size > LARGEST_FRAME:
+        raise ValueError(f"a message of {size:,} bytes; at most {LARGEST_FRAME:,} are read")
+    return read_from_process(await reader.readexactly(size))
 
 
 def _signal_name(number: int) -> str:

@@ -210,6 +210,8 @@ class JobProcess:
 
 
 def _answer(future: Future[bool], message: ProgressStored) -> None:
+    if not future.set_running_or_notify_cancel():  # an async handler was cancelled meanwhile
+        return
     if message.error:
         future.set_exception(StorageError(message.error))
     else:
