@@ -119,15 +119,16 @@ class _Plan:
     async def run(self) -> None:
         """Run workers, one after the other, until one ends by itself."""
         while not self._stopped:
-            process = Process(self._app.store, self._faults)
             parts = self._app.worker_parts({**self._settings})
+            store = parts["store"]
+            process = Process(store, self._faults)
             self._worker = worker = DrainingWorker(process, self._drained, self._threads, **parts)
             await worker.run()
             if not worker.has_died:
                 return
-            held = await self._app.store.held(worker.id)
+            held = await store.held(worker.id)
             worker.note_lost_answers(held)
-            await self._app.store.settle([Report(lease, Released()) for lease in held])
+            await store.settle([Report(lease, Released()) for lease in held])
 
     def leave(self) -> None:
         """Leave the event loop, which is about to be closed and cancels all of its tasks."""

@@ -78,7 +78,7 @@ class Process:
 def abandon(task: asyncio.Task[Any]) -> None:
     """Never resume a task, and have the event loop forget it."""
     _abandoned.append(task)
-    task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - nobody waits
+    task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it is meant
     asyncio._unregister_task(task)  # noqa: SLF001 - documented for such uses
 
 
