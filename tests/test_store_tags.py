@@ -7,6 +7,7 @@ from pulsed.model.keys import OnDuplicate
 from pulsed.model.outcome import Succeeded
 from tests.support.jobs import a_job, row, running, settle, submitted
 from tests.support.performed import Performed
+from tests.support.schedules import a_spec
 
 
 def tagged(*tags, **options):
@@ -58,6 +59,17 @@ async def test_a_replaced_job_has_the_tags_of_the_other(store, tags):
     assert (await row(store, holder)).tags == tags
     assert await found(store, tagged("old")) == []
     assert await found(store, tagged("new")) == ([holder] if tags else [])
+
+
+async def test_children_and_fired_jobs_are_found_by_their_tags(store):
+    parent = await running(store)
+    child = a_job(parent_id=parent.job_id, parent_step="f|1", tags=("a",))
+    await store.workflows.add_children(parent.lease, [child])
+    assert await found(store, tagged("a")) == [child.id]
+    put = await store.schedules.put("app", "s", a_spec(tags=("b",)))
+    fired = a_job(tags=("b",), schedule_id=put.row.id)
+    await store.schedules.run_now("app", "s", fired)
+    assert await found(store, tagged("b")) == [fired.id]
 
 
 async def test_tags_go_with_the_job(store, backend, clock):

@@ -276,7 +276,7 @@ def _act_on_matching(
     question = f"{act.kind.verb} {more}{counted(total, 'job')}" + (f" ({parts})" if parts else "")
     confirm(question, yes=yes)
     row = run_blocking(start_bulk(store, act, chosen))
-    print(row.id)
+    print(row.id, flush=True)
     if detach:
         say(f"workers do it: see how far with `pulsed bulk show {row.id}`")
         return Code.OK
