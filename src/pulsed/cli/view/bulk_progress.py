@@ -69,7 +69,9 @@ def print_table(rows: Sequence[BulkRow], now: datetime) -> None:
     heads = ("ID", "WHAT", "STATE", "DONE", "SKIPPED", "OF", "STARTED", "WHO", "FILTER")
     numbers = ("DONE", "SKIPPED", "OF")
     flexible = {"FILTER": 16, "WHO": 10}
-    table = Table(*heads, flexible=flexible, numbers=numbers, optional=("WHO", "OF", "FILTER", "SKIPPED"))
+    table = Table(
+        *heads, flexible=flexible, numbers=numbers, optional=("WHO", "OF", "FILTER", "SKIPPED")
+    )
     for row in rows:
         table.add(
             str(row.id),
