@@ -156,3 +156,25 @@ def test_pulsed_itself_does_not_import_django():
     )
     code += "sys.exit('django' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_operators_do_works_on_djangos_connection(alias: str):
+    """Statements of pulsed may need functions and settings that its own connections have."""
+    first, second = count_orders.enqueue(), count_orders.using(delay=3600).enqueue()
+    assert app.jobs.run_now(second.id) is Status.PENDING
+    app.jobs.reschedule(second.id, delay=60)
+    assert app.jobs.cancel(first.id) is Status.CANCELLED
+    assert app.jobs.retry(first.id) is Status.PENDING
+    app.jobs.cancel(first.id)
+    assert app.jobs.edit_and_retry(first.id, {}) is Status.PENDING
+    app.signal(first.id, "go", 1)
+    assert app.jobs.cancel_matching(topic="count_orders") == 2
+    assert app.jobs.prune(older_than=0)[Status.CANCELLED] == 2
+    app.schedules.put("nightly", count_orders, cron="0 3 * * *")
+    app.schedules.pause("nightly")
+    app.schedules.resume("nightly")
+    job = app.schedules.run_now("nightly")
+    app.schedules.delete("nightly")
+    assert app.jobs.delete(job.id) is Status.PENDING
+    assert len(app.audit.list()) > 5
+    assert app.stats.errors() == []

@@ -96,12 +96,31 @@ def test_operators_acts_join_too(alias: str):
     assert pending() == 1
 
 
-def test_workers_are_woken_after_the_commit(alias: str, monkeypatch: pytest.MonkeyPatch):
-    announced: list[set[str]] = []
-    monkeypatch.setattr(ProjectStore, "_announce", lambda _, queues: announced.append(queues))
+@pytest.fixture
+def announced(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The queues of each notification."""
+    found: list[set[str]] = []
+    monkeypatch.setattr(ProjectStore, "notify_workers", lambda _, queues: found.append(queues))
+    return found
+
+
+def test_workers_are_woken_once_after_the_commit(alias: str, announced: list[set[str]]):
     with transaction.atomic(using=alias):
         tasks.mail.enqueue("ada")
+        with transaction.atomic(using=alias):
+            tasks.mail.enqueue("bob")
+            tasks.pack.enqueue(1)
         assert announced == []
+    assert announced == [{"mail", "default"}]
+
+
+def test_a_notification_does_not_go_with_a_savepoint(alias: str, announced: list[set[str]]):
+    with transaction.atomic(using=alias):
+        with undone(alias):
+            tasks.pack.enqueue(1)
+        tasks.mail.enqueue("ada")
+        with undone(alias):
+            tasks.mail.enqueue("bob")
     assert announced == [{"mail"}]
 
 

@@ -12,7 +12,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import Any, TypeVar
 
 from django.db import connections, transaction
@@ -93,15 +92,26 @@ class ProjectStore(SqlStore):
     async def hint(self, queues: set[str]) -> None:
         if not is_blocking():
             await self.own.hint(queues)
+        elif (announcement := self._announcement_to_come()) is not None:
+            announcement.queues |= queues
         elif self._can_follow_commits():
-            transaction.on_commit(partial(self._announce, queues), using=self._alias)
+            transaction.on_commit(Announcement(self, queues), using=self._alias)
+
+    def _announcement_to_come(self) -> Announcement | None:
+        """Return what announces queues after this commit already, whatever savepoint ends now."""
+        connection = connections[self._alias]
+        for savepoints, call, *_ in connection.run_on_commit:
+            is_ours = isinstance(call, Announcement) and call.store is self
+            if is_ours and savepoints <= set(connection.savepoint_ids):
+                return call
+        return None
 
     def _can_follow_commits(self) -> bool:
         """Whether Django tells of commits: not in a transaction that was begun behind its back."""
         connection = connections[self._alias]
         return bool(connection.in_atomic_block or connection.get_autocommit())
 
-    def _announce(self, queues: set[str]) -> None:
+    def notify_workers(self, queues: set[str]) -> None:
         """Wake the workers, after the commit: no error here may look like a failed commit."""
         try:
             if (notification := self._driver.notification(queues)) is not None:
@@ -134,6 +144,17 @@ class ProjectStore(SqlStore):
 
     async def aclose(self) -> None:
         await self.own.aclose()
+
+
+class Announcement:
+    """Wakes workers after a commit: one notification for all that a transaction enqueues."""
+
+    def __init__(self, store: ProjectStore, queues: set[str]) -> None:
+        self.store = store
+        self.queues = set(queues)
+
+    def __call__(self) -> None:
+        self.store.notify_workers(self.queues)
 
 
 def _driver_of(own: SqlStore) -> Driver:
