@@ -29,15 +29,16 @@ def format_duration(seconds: float) -> str:
 
 _LENGTHS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _WORDS = r"ms|min|(?:s|m|h|d|w)(?![a-z])|(?:second|minute|hour|day|week)s?"
-_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_WORDS})")
-_DURATION = re.compile(rf"(?:{_PART.pattern}\s*)+")
+# Not compiled before a duration is read, which few programs do.
+_PART = rf"(\d+(?:\.\d+)?)\s*({_WORDS})"
+_DURATION = rf"(?:{_PART}\s*)+"
 
 
 def parse_duration(text: str) -> float | None:
     """Return the seconds of ``90``, ``90s``, ``1h 30m`` or ``2 days``; None for other texts."""
     text = text.strip().lower()
-    if _DURATION.fullmatch(text):
-        parts = _PART.findall(text)
+    if re.fullmatch(_DURATION, text):
+        parts = re.findall(_PART, text)
         return sum(float(number) * _LENGTHS[_unit(word)] for number, word in parts)
     try:
         seconds = float(text)

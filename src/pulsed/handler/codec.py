@@ -25,7 +25,7 @@ from pulsed.handler.options import did_you_mean
 from pulsed.handler.payload import encode_cleaned, encode_payload, from_plain, is_model
 
 _TYPE_TREE = (msgspec.inspect.Type, msgspec.inspect.Field)
-_PATH = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_PATH = r"(?s)^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$"
 
 
 class HandlerContext:
@@ -157,7 +157,7 @@ class Codec:
             raise InvalidPayload(f"{self._payload} is not valid JSON: {error}.") from error
 
     def _explained(self, error: msgspec.ValidationError) -> InvalidArguments:
-        match = _PATH.match(str(error))
+        match = re.match(_PATH, str(error))
         problem, path = (match["problem"], match["path"]) if match else (str(error), None)
         unknown = re.fullmatch(r"Object contains unknown field `(.*)`", problem)
         if unknown and not path:

@@ -7,7 +7,6 @@ the payload alone. The numbers are not in the job: workers declare them, operato
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -192,4 +191,6 @@ def _text_of(value: Any) -> str:
     text = value if isinstance(value, str) else _sorted(value).decode()
     if len(text) <= LONGEST_VALUE:
         return text
+    import hashlib  # noqa: PLC0415 - few values are that long
+
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -23,9 +23,9 @@ FORMS = (
     "postgresql://user:password@host/database"
 )
 
-_ENDS_A_HOST = re.compile("[/?#]")
-_BEHIND_THE_PATH = re.compile("[?#].*", re.DOTALL)
-_PASSWORD = re.compile(r"password\s*=\s*('(\\.|[^'\\])*'?|\S+)", re.IGNORECASE)
+_ENDS_A_HOST = "[/?#]"
+_BEHIND_THE_PATH = "(?s)[?#].*"
+_CREDENTIAL = r"(?i)password\s*=\s*('(\\.|[^'\\])*'?|\S+)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +94,12 @@ def redacted(url: str) -> str:
     """
     scheme, slashes, rest = url.partition("://")
     if not slashes or rest.startswith("/"):  # keywords, or a file
-        return _PASSWORD.sub("password=…", url.partition("?")[0])
+        return re.sub(_CREDENTIAL, "password=…", url.partition("?")[0])
     named, at, where = rest.rpartition("@")
     user = named.partition(":")[0]
-    if at and _ENDS_A_HOST.search(user):
+    if at and re.search(_ENDS_A_HOST, user):
         return f"{scheme}://…"
-    return f"{scheme}://{user}{at}{_BEHIND_THE_PATH.sub('', where)}"
+    return f"{scheme}://{user}{at}{re.sub(_BEHIND_THE_PATH, '', where)}"
 
 
 def where(url: str) -> str:
