@@ -49,6 +49,7 @@ examples:
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
   python3 dev.py chaos --workflows        kill a workflow at each of its storage calls
   python3 dev.py chaos --server           kill servers as well, and workers behind them
+  python3 dev.py limits                   kill workers that race for limits
   python3 dev.py chaos --crashes          let jobs kill their workers under a supervisor
   python3 dev.py flood --seconds 20       attack a server: its memory, and others' claims
   python3 dev.py models limits            check the model of limits; without a name, all
@@ -224,6 +225,11 @@ def bench(arguments: list[str]) -> NoReturn:
     become("-m", "benchmarks", *arguments)
 
 
+def limits(arguments: list[str]) -> NoReturn:
+    """Kill workers that race for limits; see `limits --help`."""
+    become("-m", "tests.limit_races", *arguments)
+
+
 def chaos(arguments: list[str]) -> NoReturn:
     """Kill workers under load; see `chaos --help`."""
     become("-m", "tests.chaos", *arguments)
@@ -285,6 +291,7 @@ COMMANDS: dict[str, Command] = {
         check,
         bench,
         chaos,
+        limits,
         flood,
         models,
         postgres,

@@ -279,3 +279,12 @@ async def test_a_limit_of_the_queue_counts_limited_jobs_as_well(store, clock):
     clock.advance(2)
     taken += await claim(store, topics=both)
     assert len(taken) == 3
+
+
+async def test_a_claim_that_finds_out_about_limited_jobs_loses_none_of_the_others(store):
+    """A worker without limits learns at its first full scan that the queue has limited jobs."""
+    await limited(store, *["mail"] * 2)
+    plain = [await submitted(store) for _ in range(2)]
+    taken = await claim(store, topics=[a_policy()])
+    assert {*plain} < {*ids(taken)}
+    assert len(taken) == 4

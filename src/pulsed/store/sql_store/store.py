@@ -223,23 +223,21 @@ class SqlStore(Store):
         self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
     ) -> Assignments:
         """Claim jobs without a limit and those with one; of several claims, each is first once."""
-        unlimited = partial(self._claim_unlimited, worker_id, queue, topics.unlimited, floors)
-        if not (topics.rules or floors.saw_limited):
-            claimed = await unlimited(limit)
-            if not floors.saw_limited or len(claimed) >= limit:
-                return claimed
         rotation = self.limited.rotation(queue, topics.names)
+        unlimited = partial(self._claim_unlimited, worker_id, queue, topics.unlimited, floors)
         limited = partial(self._claim_limited, worker_id, queue, topics, floors, rotation)
-        ways = (limited, unlimited) if rotation.take_turn() else (unlimited, limited)
-        claimed = await ways[0](limit)
-        if len(claimed) >= limit:
+        has_limits = bool(topics.rules or floors.saw_limited)
+        limited_first = has_limits and rotation.take_turn()
+        claimed = await (limited if limited_first else unlimited)(limit)
+        if len(claimed) >= limit or not (has_limits or floors.saw_limited):
             return claimed
         try:
-            return joined(claimed, await ways[1](limit - len(claimed)))
+            rest = await (unlimited if limited_first else limited)(limit - len(claimed))
         except StorageError:
             if not claimed:
                 raise
             return claimed  # these are to run, whatever happened to the others
+        return joined(claimed, rest)
 
     async def _claim_unlimited(
         self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
