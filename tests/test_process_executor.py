@@ -206,14 +206,15 @@ async def test_jobs_that_obey_are_cancelled_and_their_process_is_reused(
 
 
 async def test_a_timeout_kills_and_counts_from_when_the_handler_began(near: Store, tmp_path: Path):
-    store, file = near, tmp_path / "pids"
-    async with working(store, kill_after=0.0):
-        options = {"timeout": 0.2, "max_attempts": 1}  # less than the start of a process takes
-        job_id = await submit_with(store, "deaf", options, file=str(file))
-        job = await finished(store, job_id)
+    async with working(near, kill_after=0.0) as it:
+        options = {"timeout": 0.2, "max_attempts": 1}
+        job_id = await submit_with(near, "deaf", options, file=str(tmp_path / "pids"))
+        await until(lambda: it.worker._runner.in_processes)
+        (run,) = it.worker._runner.in_processes
+        assert run.began or run.timer is None  # while its process starts, no time is counted
+        job = await finished(near, job_id)
         assert (job.status, job.last_error) == (Status.DEAD_LETTERED, "timed out after 0.2 s")
-        both = await pids_in(file)
-        await until(lambda: not any(map(is_alive, both)))
+        await until(lambda: not pool_of(it).pids)
 
 
 async def test_a_lost_lease_kills_at_once(near: Store, tmp_path: Path):
