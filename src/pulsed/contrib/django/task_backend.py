@@ -38,14 +38,6 @@ DEFAULTS = (*POLICY, "tags")
 """What ``OPTIONS`` may set for all tasks of a backend."""
 
 
-_backends: dict[str, TasksAsJobs] = {}
-
-
-def backends() -> Iterable[TasksAsJobs]:
-    """Return the backends of the settings that this process has used."""
-    return _backends.values()
-
-
 class TasksAsJobs:
     """What both backends are made of; ``BaseTaskBackend`` stands behind it."""
 
@@ -72,7 +64,6 @@ class TasksAsJobs:
             self.defaults = checked_options(given)
         except InvalidOption as error:
             raise ImproperlyConfigured(f"TASKS[{alias!r}]['OPTIONS']: {error}") from error
-        _backends[alias] = self
 
     # -- declaring ------------------------------------------------------------------------------
 

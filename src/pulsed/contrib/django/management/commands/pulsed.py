@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from pulsed.cli.root import root
 from pulsed.cli.variables import APP_VARIABLE
 from pulsed.contrib.django.current import project_app
-from pulsed.contrib.django.task_backend import backends
+from pulsed.model.job import DEFAULT_QUEUE
 
 APP = "pulsed.contrib.django:app"
 
@@ -60,5 +61,6 @@ def with_queues(arguments: list[str]) -> list[str]:
         return arguments
     app = project_app()
     declared = {handler.queue for handler in app.registry}
-    queues = declared.union(*(known.queues for known in backends()))
-    return [*arguments, "--queues", ",".join(sorted(queues))]
+    backends = getattr(settings, "TASKS", {}).values()
+    allowed = [each.get("QUEUES", [DEFAULT_QUEUE]) for each in backends]
+    return [*arguments, "--queues", ",".join(sorted(declared.union(*allowed)))]
