@@ -9,11 +9,13 @@ import pytest
 from pulsed.engine.stats import StatsRecorder
 from pulsed.engine.upkeep.watchdog import BATCH, Watchdog
 from pulsed.engine.why import explain
+from pulsed.model.control import ControlScope, Numbers
 from pulsed.model.events import JobExpired
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.outcome import EXPIRED, EXPIRED_ERROR, Failed, Released, Succeeded
 from pulsed.model.retention import Retention
 from pulsed.store.base import Store
+from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.guards import STILL_CLAIMABLE, check
@@ -257,6 +259,28 @@ async def _expire_alone(store: Any, job_id: UUID) -> None:
 )
 async def test_each_guard_of_expiry_is_needed(backend, scenario, statement, guard, instead):
     await check(backend, scenario, statement, guard, instead=instead)
+
+
+async def test_a_job_that_waits_for_its_limit_is_not_started_late(store, clock):
+    await store.controls.declare(ControlScope.LIMIT, {"mail": Numbers(running=1)})
+    policy = a_policy(limit_name="mail")
+    first, late = (a_job(limit_key="mail", expires=5.0) for _ in range(2))
+    await store.submit([first, late])
+    run = await claim_one(store, topics=[policy])
+    clock.advance(6)
+    await settle(store, run, Succeeded("1"))
+    assert await claim(store, topics=[policy]) == []
+    assert await expired(store) == [{first.id: late, late.id: first}[run.job_id].id]
+
+
+@pytest.mark.embedded("compares the texts of statements")
+async def test_a_job_without_an_expiry_is_stored_by_the_same_statement(store):
+    """It names no column of expiries, so that whoever uses none pays nothing."""
+    plain = insertion(store.engine.submission.submit, [a_job(), a_job()]).sql.text
+    assert "expires" not in plain
+    assert "expires" not in insertion(store.engine.submission.submit, [a_job()]).sql.text
+    both = insertion(store.engine.submission.submit, [a_job(), a_job(expires=1.0)]).sql.text
+    assert "expires_at" in both
 
 
 async def test_topics_without_a_handler_here_expire_too(store, clock):
