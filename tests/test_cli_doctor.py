@@ -67,6 +67,8 @@ class TestWorkersAndSchema:
         assert by_name["default"] | {"oldest": 0} == {
             "queue": "default", "due": 1, "due_at_least": False, "oldest": 0, "running": 0,
             "running_at_least": False, "per_minute": 0.0, "failure_rate": None, "workers": 1,
+            "paused": False, "paused_at": None, "paused_by": None, "limits": {}, "declared": None,
+            "override": None, "next_start": None,
         }  # fmt: skip
         assert (by_name["orphan"]["due"], by_name["orphan"]["workers"]) == (1, 0)
         table = run("queues", "--format", "table", PULSED_URL=url, COLUMNS="100").stdout

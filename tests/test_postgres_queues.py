@@ -13,10 +13,15 @@ import pytest
 
 from pulsed.model.control import ControlScope, Numbers
 from pulsed.store.postgres.statements import QUEUE_LOCK
-from pulsed.store.sql.statement import Statement
+from pulsed.store.sql.statement import Rows, Sql, Statement
+from pulsed.store.verbs import claim as claim_verb
+from pulsed.store.verbs.floors import Floors
+from pulsed.store.verbs.script import drive
+from pulsed.store.verbs.topics import topics_of
 from tests.support.backends import only_postgres
 from tests.support.guards import check
-from tests.support.jobs import a_job, claim, submitted
+from tests.support.jobs import ALICE, a_job, claim, submitted
+from tests.support.statements import postgres_engine
 from tests.test_queue_races import FREE, a_claim_that_has_not_seen_the_pause
 
 backend = only_postgres
@@ -45,6 +50,23 @@ async def test_a_pause_does_not_wait_for_other_transactions(backend):
         yours.execute("UPDATE pulse_jobs SET updated_at = updated_at")
         await asyncio.wait_for(store.controls.pause(*QUEUE), 5)
     await store.aclose()
+
+
+def test_without_a_control_a_claim_is_one_statement():
+    """As it was before there were controls: nothing is asked, neither first nor afterwards."""
+    engine = postgres_engine()
+    floors = Floors(lambda: 0.0)
+    asked: list[Sql] = []
+
+    def execute(statement: Statement) -> Rows:
+        asked.append(statement.sql)
+        return [(0, False, False, False)] if statement.sql is engine.claiming.levels else []
+
+    drive(claim_verb.claim(engine, ALICE, "q", topics_of(()), 5, floors).script(), execute)
+    asked.clear()
+    floors.full_scan_took = 1.0  # so the next may not scan fully
+    drive(claim_verb.claim(engine, ALICE, "q", topics_of(()), 5, floors).script(), execute)
+    assert asked == [engine.claiming.claim]
 
 
 # -- guards, by their absence ---------------------------------------------------------------------

@@ -245,6 +245,8 @@ def test_the_command_pauses_limits_and_lists(live, url):
     table = run("queues", "--format", "table", "--url", url).stdout
     assert "paused by " in table
     assert "; rate 60 per 60 s, 1 at once, age 300 s (" in table
+    misplaced = run("queues", "--url", url, "resume", "default")
+    assert (misplaced.exit_code, "after 'resume'" in misplaced.stderr) == (2, True)
     (resumed,) = lines_of(run("queues", "resume", "default", "--url", url))
     assert not resumed["paused"]
     (cleared,) = lines_of(run("queues", "clear", "default", "--url", url))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from msgspec import UNSET
 
 from pulsed.cli.exits import Code, CommandError, say
@@ -50,6 +51,10 @@ def queues(ctx: click.Context, database: Database, as_json: bool | None) -> None
     """
     if ctx.invoked_subcommand is None:
         _list(database, as_json=as_json)
+        return
+    for name in ("url", "app", "wants_json", "form"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"Write the options after {ctx.invoked_subcommand!r}.")
 
 
 @queues.command("list")

@@ -302,9 +302,13 @@ class SqlStore(Store):
             return settled
 
         accepted = await adrive(settle.settle(self.engine, reports), end)
+        await self.hint_freed(reports)
+        return accepted
+
+    async def hint_freed(self, reports: Sequence[Report]) -> None:
+        """Notify the listeners of queues in which ended runs have made room."""
         ended = [report.lease.job_id for report in reports]
         await self.hint_some(self.governed.ended(ended) | self.limited.ended(ended))
-        return accepted
 
     async def follow(self, told: Effects) -> None:
         """Notify listeners and cascade after jobs have ended.
