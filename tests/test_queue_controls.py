@@ -285,3 +285,18 @@ async def test_a_risen_priority_stops_at_the_highest(store, clock):
     high = await submitted(store, priority=100)
     assert (await claim_one(store, limit=1)).job_id == high, "equal, and by its own priority"
     assert (await claim_one(store, limit=1)).job_id == old
+
+
+# -- together with limits of topics ---------------------------------------------------------------
+
+
+async def test_jobs_with_a_limit_of_their_own_count_for_their_queue_too(store):
+    await many(store, 3, limit_key="mail")
+    await many(store, 3, topic="print")
+    await limit(store, running=2)
+    topics = [a_policy("email", limit_name="mail"), a_policy("print")]
+    runs = [run for _ in range(4) for run in await claim(store, topics=topics)]
+    assert len(runs) == 2
+    for run in runs:
+        await settle(store, run, Succeeded())
+    assert sum([len(await claim(store, topics=topics)) for _ in range(3)]) == 2
