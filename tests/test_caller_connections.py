@@ -74,12 +74,13 @@ def stored(database):
 async def test_the_job_appears_with_the_commit(app, database, caller):
     job = app.job(pack)
     await caller.execute("INSERT INTO orders VALUES (1)")
-    enqueued = await caller.enqueue(job, 1)
+    enqueued = await caller.enqueue(job.using(tags=["new"], headers={"trace": "1"}), 1)
     assert enqueued.is_new
     assert stored(database) == (0, 0)
     await caller.end("commit")
     assert stored(database) == (1, 1)
-    assert (await app.jobs.aget(enqueued.id)).status == "PENDING"
+    found = await app.jobs.aget(enqueued.id)
+    assert (found.status, found.tags, found.headers) == ("PENDING", ("new",), {"trace": "1"})
 
 
 async def test_the_job_begins_the_transaction_if_nothing_has(app, database, caller):

@@ -78,12 +78,16 @@ class JoinedPostgres(Submitter):
     def _on_psycopg(self, statement: Statement) -> Rows:
         cursor = RawCursor(self._connection, row_factory=tuple_row)
         cursor.execute(*call(statement, texts(self._arguments(statement))))
-        return [(cursor.rowcount,)] if statement.sql.counted else cursor.fetchall()
+        if statement.sql.counted:
+            return [(cursor.rowcount,)]
+        return cursor.fetchall() if cursor.rownumber is not None else []
 
     async def _on_async_psycopg(self, statement: Statement) -> Rows:
         cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
         await cursor.execute(*call(statement, texts(self._arguments(statement))))
-        return [(cursor.rowcount,)] if statement.sql.counted else await cursor.fetchall()
+        if statement.sql.counted:
+            return [(cursor.rowcount,)]
+        return await cursor.fetchall() if cursor.rownumber is not None else []
 
     async def _on_asyncpg(self, statement: Statement) -> Rows:
         text, values = statement.sql.text, self._arguments(statement)
