@@ -11,6 +11,7 @@ from pulsed.model.audit import Operator
 from pulsed.model.control import Control, ControlKey, ControlScope, Numbers
 from pulsed.model.limit import MOST_RUNNING, MOST_WEIGHTS
 from pulsed.model.rate import Rate
+from tests.support.jobs import claim, submitted
 from tests.test_audit import acts
 
 ANNA = Operator("anna@desk")
@@ -134,6 +135,10 @@ async def test_numbers_that_no_program_of_ours_wrote_are_an_error_that_says_so(s
     backend.execute("""UPDATE pulse_controls SET override = '{"running": -1}'""")
     with pytest.raises(InvalidOption, match="cannot be read"):
         await store.controls.get(*QUEUE)
+    await submitted(store, queue="encode")
+    assert await claim(store, queue="encode") == [], "nothing starts, and no claim fails"
+    assert (await store.controls.clear(*QUEUE)).is_neutral
+    assert len(await claim(store, queue="encode")) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from datetime import datetime
 from pulsed.engine.limits import limit_reasons
 from pulsed.engine.queues import next_start
 from pulsed.engine.why import explain
-from pulsed.errors import AccessDenied, ServerTooOld
+from pulsed.errors import AccessDenied, InvalidOption, ServerTooOld
 from pulsed.model.control import Control, ControlScope, Numbers, described
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
 from pulsed.model.lifecycle import CLAIMABLE
@@ -28,6 +28,8 @@ async def why(store: Store, job: JobRow, workers: Sequence[WorkerInfo] | None = 
         reasons = await held_back(store, job, now)
     except (AccessDenied, ServerTooOld):  # a caller that is limited may not see controls
         reasons = []
+    except InvalidOption as error:
+        reasons = [str(error)]
     return explain(job, present, now, reasons)
 
 

@@ -103,7 +103,7 @@ class SqlControls(ControlStore):
             return ActResult(int(changed.is_new), detail)
 
         changed = await self._store.act(verb, by, f"{act} {key.scope}", done)
-        if changed.is_new and not changed.control.is_neutral:
+        if not changed.control.is_neutral:  # also if another process has just done the same
             await self._outlast_claims()
         await self._wake(key)
         return changed.control

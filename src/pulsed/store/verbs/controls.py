@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -117,15 +118,17 @@ def _act(name: str, engine: Engine, key: ControlKey, change: Change) -> Verb[Cha
 
 def _change(engine: Engine, key: ControlKey, change: Change) -> Script[Changed]:
     """Change a control whose lock this transaction has."""
-    old = yield from read(engine, key, lock=True)
-    new = change(old)
+    old = None
+    with suppress(InvalidOption):  # numbers that cannot be read are replaced, or removed
+        old = yield from read(engine, key, lock=True)
+    new = change(old or Control(scope=key.scope, name=key.name))
     if new == old:
-        return Changed(old, is_new=False)
+        return Changed(new, is_new=False)
     names = {"scope": key.scope.value, "name": key.name}
     if new.is_neutral:
         yield Statement(engine.controls.remove_control, names)
         return Changed(Control(scope=key.scope, name=key.name), is_new=True)
-    if old.is_neutral:
+    if old is not None and old.is_neutral:
         yield from _check_room(engine)
     values = {
         "paused": new.paused,

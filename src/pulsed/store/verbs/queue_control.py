@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from pulsed.errors import InvalidOption
 from pulsed.model.control import Ageing, Control, ControlKey, ControlScope
 from pulsed.store.results import Assignments
 from pulsed.store.sql import rows as decode
@@ -85,7 +86,10 @@ def governed(
 def _permission(engine: Engine, queue: str, limit: int) -> Script[Permission]:
     """Return how many jobs may start, of up to ``limit``, under the lock of the queue."""
     yield from engine.lock_queue(queue)
-    control = yield from controls.read(engine, ControlKey(ControlScope.QUEUE, queue))
+    try:
+        control = yield from controls.read(engine, ControlKey(ControlScope.QUEUE, queue))
+    except InvalidOption:  # whatever was meant, a claim that raises would stop all other queues
+        control = Control(scope=ControlScope.QUEUE, name=queue, paused=True)
     numbers = control.numbers
     usage = {"name": queue, "most": numbers.running or 0}
     [(running, tat, now)] = yield Statement(engine.controls.queue_usage, usage)
