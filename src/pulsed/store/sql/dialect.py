@@ -100,8 +100,11 @@ class Dialect(ABC):
         self.schema = schema
 
     @property
-    def data_tables(self) -> list[str]:
-        """Return every table whose rows belong to users, and not to the schema."""
+    def emptying(self) -> list[Sql]:
+        """Delete every row of every table of users' data, and none of the schema's own."""
+        return [self.sql(f"DELETE FROM {table}", counted=True) for table in self._data_tables()]
+
+    def _data_tables(self) -> list[str]:
         kept = (self.migrations, self.meta)
         named = [value for value in vars(self).values() if isinstance(value, str)]
         tables = [value for value in named if value.rpartition(".")[2].startswith("pulse_")]

@@ -10,5 +10,5 @@ from pulsed.store.verbs.script import Script, VerbKind, verb
 @verb(VerbKind.TRANSACTION)
 def flush(d: Dialect) -> Script[None]:
     """Delete every row of users' data; the tables and their version stay."""
-    for table in d.data_tables:
-        yield Statement(d.sql(f"DELETE FROM {table}", counted=True), {})
+    for delete in d.emptying:
+        yield Statement(delete, {})
