@@ -22,6 +22,7 @@ from pulsed.cli.options.keep import changed, keep_option
 from pulsed.cli.options.monitoring import monitoring_options
 from pulsed.cli.view.times import duration
 from pulsed.engine.process import event_loop as loop
+from pulsed.engine.process.service_manager import ServiceManager, reporting
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.errors import MissingDriver
 from pulsed.extras import install_command
@@ -33,6 +34,7 @@ from pulsed.rpc.server.exposure import check_exposure, parsed
 from pulsed.store.open import open_store, require, where
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.version import __version__
+from pulsed.wording import counted
 
 if TYPE_CHECKING:
     from pulsed.rpc.server.server import Server
@@ -233,12 +235,18 @@ async def _until_told_to_stop(serving: Any, what: str) -> int:
     def stop(*, abort: bool) -> None:
         (abort_requested if abort else drain_requested).set()
 
+    def status() -> str:
+        return f"{serving.state}: {counted(serving.open_streams, 'worker')} connected"
+
+    manager = ServiceManager.take()
     with on_stop_signals(asyncio.get_running_loop(), stop):
         log.info("%s", what)  # from here on a signal drains
-        if not await loop.ends_first(drain_requested.wait(), serving.failed()):
-            return Code.FAILURE  # a loop ended, and has logged why
-        if not await loop.ends_first(serving.drain(), abort_requested.wait()):
-            await serving.stop()
-            return Code.INTERRUPTED
+        async with reporting(manager, status):
+            if not await loop.ends_first(drain_requested.wait(), serving.failed()):
+                return Code.FAILURE  # a loop ended, and has logged why
+            manager.stopping(status())
+            if not await loop.ends_first(serving.drain(), abort_requested.wait()):
+                await serving.stop()
+                return Code.INTERRUPTED
     log.info("server ended")
     return Code.OK

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
+from pulsed.engine.process.service_manager import ServiceManager
 from pulsed.engine.process.stop_signals import HANG_UP, SignalDebouncer, stop_signals
 from pulsed.wording import counted
 
@@ -107,10 +108,12 @@ class Supervisor:
         log.info(
             "supervisor %d: %s", os.getpid(), counted(len(self.children), "process", "processes")
         )
+        manager = ServiceManager.take()  # before a child inherits it
         with self._woken_by_signals() as wait:
             try:
                 while not self.tick():
-                    wait(self._until_next_start())
+                    self._report(manager)
+                    wait(min(self._until_next_start(), manager.interval))
             finally:
                 self._kill()
         log.info("supervisor ended with code %d", self.exit_code)
@@ -214,6 +217,15 @@ class Supervisor:
             assert child.process is not None
             child.process.kill()
             child.process.wait()
+
+    def _report(self, manager: ServiceManager) -> None:
+        """Tell the service manager the stage, with every tick."""
+        running = counted(len(self.alive), "process", "processes")
+        if self.stage is Stage.WORKING:
+            manager.ready(f"{running} of {len(self.wanted)}")
+        else:
+            manager.stopping(f"{self.stage.value} {running}")
+        manager.alive()
 
     # -- waiting --------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from uuid import UUID
 from pulsed.engine.around import Arounds, RunArounds
 from pulsed.engine.context import Context
 from pulsed.engine.database_clock import DatabaseClock
+from pulsed.engine.process.service_manager import ServiceManager, reporting
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.engine.stats import StatsRecorder
 from pulsed.engine.upkeep.bulk import BulkPerformer
@@ -66,6 +67,7 @@ from pulsed.store.results import Accepted
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE
 from pulsed.version import __version__
+from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
 
@@ -128,6 +130,7 @@ class Worker:
         self._clock = DatabaseClock(store)
         self._claims_fail: Callable[[], bool] = lambda: False
         self._listener: Listener | None = None
+        self._manager = ServiceManager()
         self._stop_asked = asyncio.Event()
         self._abort_asked = asyncio.Event()
         self._exit = Exit.DRAINED
@@ -160,6 +163,8 @@ class Worker:
             raise ConfigError(
                 "This worker has no handlers. Declare jobs with @app.job in a module it imports."
             )
+        if handle_signals:  # then this process is the worker's own
+            self._manager = ServiceManager.take()
         self._runner.processes = self._process_pool()
         await self._check_database()
         self._loop = asyncio.get_running_loop()
@@ -214,7 +219,8 @@ class Worker:
             wanted = (*self.queues, SCHEDULES, CANCELS)
             async with self.store.listen(wanted, self._hinted) as listener:
                 self._listener = listener
-                await self._claim_until_asked_to_stop(upkeep)
+                async with reporting(self._manager, self._status):
+                    await self._claim_until_asked_to_stop(upkeep)
         finally:
             watch.stop()
             self._leases.stop()
@@ -297,6 +303,7 @@ class Worker:
         try:
             await asyncio.wait([claiming, asked, *background], return_when=asyncio.FIRST_COMPLETED)
             self._claimer.stop()
+            self._manager.stopping(self._status())
             await self._drain.finish_claim(claiming)
             await self._drain.finish_runs()
             for task in (claiming, *background):  # a task that ended by itself has a bug: raise it
@@ -470,6 +477,11 @@ class Worker:
         if self._stop_asked.is_set():
             return "draining"
         return "failing" if self._claims_fail() else "running"
+
+    def _status(self) -> str:
+        """Return what a service manager shows about this worker."""
+        slots = self.options.slots(self.registry)
+        return f"{self._state()}: {len(self._runner.runs)} of {counted(slots, 'slot')} in use"
 
     @property
     def _fence(self) -> Fence:
