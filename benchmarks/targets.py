@@ -15,6 +15,8 @@ from benchmarks.workloads.bulk_acts import BESIDE
 from benchmarks.workloads.drain import our_name, raw_name
 from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
 from benchmarks.workloads.footprint import AFTER, MOST
+from benchmarks.workloads.limits import ALONE as ALONE_OF_LIMITS
+from benchmarks.workloads.limits import BLOCKED, DISTINCT, ONE_KEY, UNLIMITED
 from benchmarks.workloads.observed import COST, METRICS, OFF, STATISTICS
 from benchmarks.workloads.operators import WAIT
 from benchmarks.workloads.pages import (
@@ -138,6 +140,20 @@ def _targets() -> list[Target]:
                 0.8,
             )
         )
+        found += [
+            Target(
+                what,
+                engine,
+                base,
+                _relative("limits", engine, subject, base),
+                goal,
+            )
+            for what, subject, base, goal in (
+                ("drain under a limit", ONE_KEY, UNLIMITED, 0.5),
+                ("drain with a key for each job", DISTINCT, UNLIMITED, 0.4),
+                ("drain beside a full key", BLOCKED, ALONE_OF_LIMITS, 0.9),
+            )
+        ]
         found += _peer_targets(engine)
         found += _server_targets(engine)
         found += _enqueue_targets(engine)

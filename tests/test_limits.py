@@ -13,6 +13,7 @@ from pulsed.model.control import ControlScope, Numbers
 from pulsed.model.job import Assignment, Status
 from pulsed.model.outcome import Failed, Released, Snoozed, Succeeded
 from pulsed.model.rate import Rate
+from pulsed.store.verbs.script import VerbKind
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -288,3 +289,49 @@ async def test_a_claim_that_finds_out_about_limited_jobs_loses_none_of_the_other
     taken = await claim(store, topics=[a_policy()])
     assert {*plain} < {*ids(taken)}
     assert len(taken) == 4
+
+
+async def test_a_full_key_with_thousands_of_jobs_costs_the_others_no_claim(store, clock):
+    await govern(store, running=10)
+    await limited(store, *["mail,!full"] * 1_500)
+    assert len(await take(store, BOB, limit=10)) == 10
+    await limited(store, *[f"mail,{n % 5}" for n in range(50)])
+    claims, done = 0, 0
+    while done < 50:
+        taken = await take(store)
+        claims, done = claims + 1, done + len(taken)
+        assert claims <= 6, "a key that is full took turns from the others"
+        for each in taken:
+            await settle(store, each, Succeeded(None))
+
+
+async def test_small_tenants_are_done_when_their_shares_allow_it(store):
+    await limited(store, *["mail,big"] * 1_000)
+    await limited(store, *[f"mail,{n % 9}" for n in range(90)])
+    claimed, small = 0, 0
+    while small < 90:
+        taken = per_key(await take(store))
+        claimed, small = claimed + taken.total(), small + taken.total() - taken["big"]
+    assert claimed <= 1.15 * 100
+
+
+async def test_many_keys_are_all_visited(store):
+    await govern(store, running=1)
+    await limited(store, *[f"mail,{n}" for n in range(600)])
+    assert len(await take(store, limit=1_000)) == 600
+
+
+@pytest.mark.embedded("counts the transactions of the store")
+async def test_without_limits_a_claim_is_the_one_that_it_was(store):
+    await store.submit([a_job() for _ in range(30)])
+    performed = []
+    perform = store.perform
+
+    async def counting(verb: Any) -> Any:
+        performed.append(verb.kind)
+        return await perform(verb)
+
+    store.perform = counting
+    for _ in range(4):
+        await claim(store, limit=5)
+    assert performed == [VerbKind.SINGLE] * 4

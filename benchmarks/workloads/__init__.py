@@ -14,6 +14,7 @@ from benchmarks.workloads.enqueue import measure_bulk, measure_enqueue
 from benchmarks.workloads.flatness import measure_beside, measure_snapshot
 from benchmarks.workloads.footprint import measure_idle, measure_memory, measure_storage
 from benchmarks.workloads.latency import measure_pickup, measure_steady
+from benchmarks.workloads.limits import measure_limits
 from benchmarks.workloads.observed import TURN, measure_observed
 from benchmarks.workloads.operators import measure_operators
 from benchmarks.workloads.pages import jobs_of, measure_pages
@@ -212,6 +213,17 @@ doctor reads beside due jobs as well. Filters that match nothing scan the most. 
 100 jobs. Bulk acts find 1,000 jobs of one topic by reading the whole table, page by page. For a
 command, the figure is the processor time of its process, in addition to its queries.""",
         lambda scale: f"{scale.beside:,} jobs",
+    ),
+    "limits": Workload(
+        measure_limits,
+        "Limits",
+        """\
+One process claims 100 jobs at a time and reports them at once: without a limit, under one, with a
+key for each job, and of 50 keys alone and beside a full key. Then nine tenants with 100 jobs each
+share the slots with one that has all others; 1.0 means that they are done when their shares allow
+it.""",
+        lambda scale: f"{scale.drain:,} jobs, {scale.under_snapshot:,} of the full key",
+        quick=False,
     ),
     "bulk-acts": Workload(
         measure_bulk_acts,
