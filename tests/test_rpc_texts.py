@@ -35,7 +35,7 @@ TOO_LONG = MAX_PAYLOAD + 100
 
 LEFT_OUT = {
     "every_micros", "NewJob.at", "ScheduleSpec.at", "ScheduleSpec.limit", "seen", "priority",
-    "GetScheduleRequest.id", "Rollup.wait", "Rollup.run",
+    "GetScheduleRequest.id", "Rollup.wait", "Rollup.run", "BulkAct.delay_seconds",
 }  # fmt: skip
 """Fields that contradict others, or are in the way of the rest."""
 PLAIN: dict[str, Any] = {
@@ -45,6 +45,7 @@ PLAIN: dict[str, Any] = {
     "id_prefix": "01", "id_suffix": "01", "recorder": str(uuid4()), "step_seconds": 60,
     "key_for": "start", "on_duplicate": "return", "fields": "running",
     "AskWorkersRequest.request": "drain",
+    "performer": str(uuid4()), "by": "topic", "BulkAct.kind": 7, "JobFilter.outcome": "EXPIRED",
 }  # fmt: skip
 """What a request says where any value would not do."""
 A_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,6 +72,7 @@ class Watched:
         self.workflows = WatchedPart(self, store.workflows)
         self.rollups = WatchedPart(self, store.rollups)
         self.controls = WatchedPart(self, store.controls)
+        self.bulk = WatchedPart(self, store.bulk)
         self.events = store.events
 
     def __getattr__(self, name: str) -> Any:

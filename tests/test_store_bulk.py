@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from msgspec.structs import replace
 
-from pulsed.engine.upkeep.bulk import BulkPerformer, perform_to_end
+from pulsed.engine.upkeep.bulk import EVERY, REST, BulkPerformer, perform_to_end
 from pulsed.errors import InvalidOption, StorageRefused
 from pulsed.model.audit import Operator
 from pulsed.model.bulk import (
@@ -295,11 +295,11 @@ async def test_several_operations_take_turns(store, clock, batches_of_two):
 async def test_the_loop_of_a_worker_performs_and_rests(store):
     await pending(store, 1)
     begun = await start(store)
-    performer = BulkPerformer(store)
-    rest = await performer.tick()
-    assert rest < 1
+    times = iter([10.0, 12.0, 20.0])  # the batch takes two seconds
+    performer = BulkPerformer(store, clock=lambda: next(times))
+    assert await performer.tick() == 2.0 * REST
     assert (await store.bulk.get(begun.id)).state is BulkState.DONE
-    assert await performer.tick() > 1
+    assert EVERY * 0.9 <= await performer.tick() <= EVERY * 1.1
 
 
 async def test_a_caller_that_waits_performs_it(store, batches_of_two):
