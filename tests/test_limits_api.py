@@ -207,7 +207,7 @@ def test_limits_on_the_command_line(app, url):
     shown = json.loads(listed.stdout)
     assert (shown["name"], shown["waiting"]) == ("openai", 1)
     assert (
-        cli("limits", "set", "openai", "--running", "5", "--rate", "60/60", "--url", url).exit_code
+        cli("limits", "set", "openai", "--running", "5", "--rate", "60/1m", "--url", url).exit_code
         == 0
     )
     assert app.limits.get("openai").numbers == Numbers(running=5, rate=Rate(60, per=60))

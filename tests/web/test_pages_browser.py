@@ -10,13 +10,14 @@ from playwright.async_api import Page, expect
 
 from pulsed import Pulse
 from pulsed.model.audit import Operator
+from pulsed.model.control import ControlScope, Numbers
 from pulsed.model.job import WorkerInfo
 from pulsed.model.step import StepKind
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.web import Local, Role, dashboard
 from tests.support.browser import Problems, assert_fits, axe, dark, mobile
 from tests.support.checkpoints import suspended
-from tests.support.jobs import ALICE, TOPIC, a_job, claim, running
+from tests.support.jobs import ALICE, TOPIC, a_job, a_policy, claim, running
 
 EVIL = '<img src=x onerror="alert(1)">'
 
@@ -104,6 +105,48 @@ async def test_queues_workers_and_audit(app: Pulse, seed: SqliteStore, page: Pag
     await page.get_by_label("Who").fill("somebody else")
     await page.get_by_role("button", name="Filter").click()
     await expect(page.get_by_text("No act matches.")).to_be_visible()
+
+
+async def test_controls_of_queues_topics_and_limits(
+    app: Pulse, seed: SqliteStore, page: Page, serve: Any
+):
+    await seed.controls.declare(ControlScope.LIMIT, {"openai": Numbers(running=2)})
+    await seed.submit([a_job(limit_key=f"openai,{each}") for each in ("acme", "acme", EVIL)])
+    await seed.claim(ALICE, "default", [a_policy(limit_name="openai", limit_per="tenant")], 10)
+    await seed.submit([a_job(), a_job(limit_key="openai,acme")])
+
+    await page.goto(serve(site_of(app, Role.OPERATOR)) + "/queues/default")
+    await page.get_by_role("button", name="Pause").first.click()
+    await expect(page.locator(".toast")).to_contain_text("The queue default is paused")
+    await page.get_by_text("Set limits").click()
+    await page.get_by_label("Jobs at the same time").fill("4")
+    await page.get_by_label("Starts per time").fill("60/1m")
+    await looks_well(page)
+    await page.get_by_role("button", name="Set", exact=True).click()
+    await expect(page.get_by_text("3 of 4")).to_be_visible()
+    await page.get_by_role("row", name=TOPIC).get_by_role("button", name="Pause").click()
+    await expect(page.locator(".toast")).to_contain_text(f"The topic {TOPIC} is paused")
+    await looks_well(page)
+    await page.get_by_role("button", name="Use the declared limits").click()
+    await page.get_by_role("button", name="Resume").first.click()
+    await expect(page.locator(".toast")).to_contain_text("The queue default starts jobs again.")
+
+    await page.get_by_role("navigation").get_by_role("link", name="Limits").click()
+    await looks_well(page)
+    await page.get_by_role("link", name="openai", exact=True).click()
+    row = page.get_by_role("row", name="acme")
+    await expect(row).to_contain_text("2 of 2")
+    await expect(row).to_contain_text("when one ends")
+    await expect(page.get_by_role("row", name=EVIL)).to_contain_text("1 of 2")
+    await page.get_by_text("Set other numbers").click()
+    await page.get_by_label("Jobs at the same time").fill("7")
+    await looks_well(page)
+    await page.get_by_role("button", name="Set", exact=True).click()
+    await expect(row).to_contain_text("2 of 7")
+    await page.get_by_role("button", name="Use the declared numbers").click()
+    await expect(row).to_contain_text("2 of 2")
+    await row.get_by_role("link", name="acme").click()
+    await expect(page.locator("tr[data-row]")).to_have_count(3)
 
 
 async def test_workflows_and_system(app: Pulse, seed: SqliteStore, page: Page, serve: Any):

@@ -215,6 +215,7 @@ QUALIFIERS: Mapping[str, Callable[[str, datetime], dict[str, Any]]] = {
     "worker": _text("worker"),
     "schedule": _text("schedule"),
     "key": _text("key"),
+    "limit": _text("limit_key"),
     "outcome": _text("outcome"),
     "": _free,
 }
@@ -234,6 +235,7 @@ def in_words(where: JobFilter, now: datetime) -> str:
         "parent": "that are children of {}", "worker": "that worker {} runs",
         "schedule": "of the schedule {}", "id_prefix": "whose id begins with {}",
         "id_suffix": "whose id ends in {}", "key": "with the key {}",
+        "limit_key": "of the limit {}",
         "outcome": "whose last outcome is {}",
     }  # fmt: skip
     for name, phrase in said.items():

@@ -17,6 +17,7 @@ from starlette.types import Scope
 from pulsed.app import Pulse
 from pulsed.engine.lanes import Lanes
 from pulsed.engine.shared_reads import SharedReads
+from pulsed.model.control import Control, ControlKey
 from pulsed.model.job import JobFilter, WorkerInfo
 from pulsed.model.page import Counts
 from pulsed.store.results import Backlog
@@ -66,6 +67,11 @@ class Site:
     async def backlog(self) -> list[Backlog]:
         """Return what is due, by queue and topic."""
         return await self.shared.get("backlog", self.app.store.backlog)
+
+    async def controls(self) -> dict[ControlKey, Control]:
+        """Return what governs queues, topics and limits, as far as one page of them reaches."""
+        found = await self.shared.get("controls", self.app.store.controls.list_page)
+        return {control.key: control for control in found}
 
     async def counts(self) -> Counts:
         """Return how many jobs there are, by status."""

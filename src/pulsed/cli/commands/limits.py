@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
@@ -14,10 +13,9 @@ from pulsed.cli.view.output import Table, console, for_people, json_option, prin
 from pulsed.cli.view.queue_table import number
 from pulsed.client.operator import operator
 from pulsed.engine.limits import KeyState, LimitState, read_limit, read_limits
-from pulsed.errors import InvalidOption
 from pulsed.handler.options import checked_name
 from pulsed.model.control import Control, ControlScope, Numbers, described
-from pulsed.model.rate import Rate
+from pulsed.model.control_text import typed_numbers
 from pulsed.store.blocking import run_blocking
 
 EXAMPLES = """\b
@@ -25,7 +23,7 @@ examples:
   pulsed limits list
   pulsed limits show openai
   pulsed limits set openai --running 3
-  pulsed limits set openai --rate 60/60 --burst 10
+  pulsed limits set openai --rate 60/1m --burst 10
   pulsed limits set openai --running none
   pulsed limits clear openai
   pulsed limits pause openai
@@ -34,8 +32,6 @@ examples:
 environment:
   PULSED_ACTOR   who acts, for the audit log [default: user@host]
   PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
-
-_RATE = re.compile(r"(\d{1,9})/(\d{1,9}(?:\.\d{1,6})?)")
 
 
 @click.group(epilog=EXAMPLES)
@@ -82,18 +78,14 @@ def show(database: Database, name: str, keys: int, as_json: bool | None) -> None
 @limits.command("set")
 @click.argument("name")
 @click.option("--running", metavar="N", help="Jobs at once; none: as many as there are slots.")
-@click.option("--rate", metavar="N/SECONDS", help="Starts per period, as 60/60; none: no rate.")
-@click.option("--burst", type=click.IntRange(1), help="Starts at once after a pause.")
+@click.option("--rate", metavar="N/TIME", help="How often jobs start: 60/1m; none: no rate.")
+@click.option("--burst", metavar="N", help="So many of a rate at once.")
 @database_options
 def set_(
-    database: Database, name: str, running: str | None, rate: str | None, burst: int | None
+    database: Database, name: str, running: str | None, rate: str | None, burst: str | None
 ) -> None:
     """Use other numbers than the code declares, until they are cleared."""
-    fields: dict[str, Any] = {}
-    if running is not None:
-        fields["running"] = None if running == "none" else _running(running)
-    if rate is not None:
-        fields["rate"] = None if rate == "none" else _rate(rate, burst)
+    fields = typed_numbers({"running": running, "rate": rate, "burst": burst})
     if not fields:
         raise click.UsageError("Say --running or --rate; `pulsed limits clear` ends an override.")
     numbers = Numbers(**fields)
@@ -187,21 +179,3 @@ def _say(control: Control) -> None:
 
 def _checked(name: str) -> str:
     return checked_name("name of the limit", name)
-
-
-def _running(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise click.BadParameter(f"{text!r} is neither a number nor `none`", param_hint="--running")
-    return int(text)
-
-
-def _rate(text: str, burst: int | None) -> Rate:
-    found = _RATE.fullmatch(text)
-    if found is None:
-        raise click.BadParameter(
-            f"{text!r} is not a rate such as 60/60: starts, a slash, seconds", param_hint="--rate"
-        )
-    try:
-        return Rate(int(found[1]), per=float(found[2]), burst=burst)
-    except InvalidOption as error:
-        raise click.BadParameter(str(error), param_hint="--rate") from None

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 from click.core import ParameterSource
-from msgspec import UNSET
 
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.groups import Group
@@ -23,10 +20,9 @@ from pulsed.client.queues import Queues
 from pulsed.engine.around import Arounds
 from pulsed.handler import Registry
 from pulsed.model.control import Control
-from pulsed.model.rate import Rate
+from pulsed.model.control_text import typed_numbers
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
-from pulsed.wording import parse_duration
 
 EXAMPLES = """\b
 examples:
@@ -89,7 +85,7 @@ def resume(database: Database, name: str, as_json: bool | None) -> None:  # noqa
 @click.argument("name")
 @click.option("--running", metavar="N", help="The most jobs that run at the same time, or none.")
 @click.option("--rate", metavar="N/TIME", help="How often jobs start: 60/1m, or none.")
-@click.option("--burst", type=click.IntRange(1), metavar="N", help="So many of a rate at once.")
+@click.option("--burst", metavar="N", help="So many of a rate at once.")
 @click.option("--age", metavar="TIME", help="Waiting that raises a priority by 1: 5m, or none.")
 @json_option
 @database_options
@@ -98,7 +94,7 @@ def limit(
     name: str,
     running: str | None,
     rate: str | None,
-    burst: int | None,
+    burst: str | None,
     age: str | None,
     as_json: bool | None,  # noqa: FBT001
 ) -> None:
@@ -114,14 +110,7 @@ def limit(
     """  # noqa: D301 - a mark for click
     if running is rate is age is None:
         raise CommandError("which limit? Give --running, --rate or --age.", Code.USAGE)
-    if burst is not None and rate is None:
-        raise CommandError("--burst is for a --rate: give both.", Code.USAGE)
-    numbers: dict[str, Any] = {
-        "running": _number(running),
-        "rate": _rate(rate, burst),
-        "age": _seconds("--age", age),
-    }
-    given = {key: value for key, value in numbers.items() if value is not UNSET}
+    given = typed_numbers({"running": running, "rate": rate, "burst": burst, "age": age})
     with database.store() as store:
         tell(store, queues_of(store).limit(name, **given), as_json=as_json)
 
@@ -162,34 +151,3 @@ def _list(database: Database, *, as_json: bool | None) -> None:
         governed_table(found, now).show(console())
     else:
         say("no queues: no job is due or running, and no worker is alive")
-
-
-NONE = "none"
-
-
-def _number(text: str | None) -> Any:
-    if text is None or text == NONE:
-        return UNSET if text is None else None
-    if not text.isascii() or not text.isdecimal():
-        raise CommandError(f"--running is a number of jobs, or none, not {text!r}.", Code.USAGE)
-    return int(text)
-
-
-def _rate(text: str | None, burst: int | None) -> Any:
-    if text is None or text == NONE:
-        return UNSET if text is None else None
-    count, slash, per = text.partition("/")
-    if not slash or not count.isascii() or not count.isdecimal():
-        raise CommandError(
-            f"--rate is a number of jobs and a time, as 60/1m, or none, not {text!r}.", Code.USAGE
-        )
-    return Rate(int(count), per=_seconds("--rate", per), burst=burst)
-
-
-def _seconds(option: str, text: str | None) -> Any:
-    if text is None or text == NONE:
-        return UNSET if text is None else None
-    seconds = parse_duration(text)
-    if seconds is None:
-        raise CommandError(f"{option} needs a time, as 90s, 5m or 2h, not {text!r}.", Code.USAGE)
-    return seconds

@@ -1,15 +1,20 @@
-"""Queues: how much is due, how fast it goes, and who takes from them."""
+"""Queues: how much is due, how fast it goes, who takes from them, and what governs them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from datetime import datetime
 
 from starlette.responses import Response
 
 from pulsed.engine.overview import STATISTICS_KEPT
+from pulsed.engine.queues import next_start
 from pulsed.engine.why import live
 from pulsed.handler.options import checked_name
+from pulsed.model.control import Control, ControlKey, ControlScope, described
 from pulsed.web.charts import SPANS, bars, chart_data, span_in
+from pulsed.web.control_form import OF_QUEUES, typed_in, values_of, whose
 from pulsed.web.render import path, term
 from pulsed.web.site import PageCall
 
@@ -20,28 +25,38 @@ MOST_LANES = 200
 async def show(call: PageCall) -> Response:
     """Show all queues."""
     stats, shared = call.app.stats, call.site.shared
-    by_queue, lanes, _ = await asyncio.gather(
+    by_queue, lanes, controls, _ = await asyncio.gather(
         shared.get("series by queue", lambda: stats.aseries_by("queue"), seconds=STATISTICS_KEPT),
         call.site.lanes(),
+        call.site.controls(),
         call.site.summary(),
     )
-    found = lanes.queues(by_queue)
+    governed = of_scope(controls, ControlScope.QUEUE)
+    found = lanes.queues(by_queue, besides=governed)
     return await call.page(
         "queues.html",
         queues=found[:MOST_LANES],
         left_out=len(found[MOST_LANES:]),
         bars=bars,
+        controls=governed,
+        described=described,
+        now=lanes.now,
         where=lambda queue: term("queue", queue),
-        link=lambda queue: call.url(f"/queues/{path(queue)}"),
+        link=lambda queue: call.url(_address(queue)),
     )
+
+
+def of_scope(controls: Mapping[ControlKey, Control], scope: ControlScope) -> dict[str, Control]:
+    """Return the controls of queues, topics or limits, by name."""
+    return {key.name: control for key, control in controls.items() if key.scope is scope}
 
 
 async def show_one(call: PageCall) -> Response:
     """Show a queue: its topics, its charts, and the workers that take from it."""
-    name = checked_name("queue", call.path("name"))
+    name = _name(call)
     span = span_in(call.query)
     stats, shared = call.app.stats, call.site.shared
-    by_topic, series, lanes, _ = await asyncio.gather(
+    by_topic, series, lanes, controls, _ = await asyncio.gather(
         shared.get(
             ("series by topic", name),
             lambda: stats.aseries_by("topic", queue=name),
@@ -53,9 +68,12 @@ async def show_one(call: PageCall) -> Response:
             seconds=STATISTICS_KEPT,
         ),
         call.site.lanes(),
+        call.site.controls(),
         call.site.summary(),
     )
     topics = lanes.topics(name, by_topic)
+    own = ControlKey(ControlScope.QUEUE, name)
+    control = controls.get(own) or Control(scope=own.scope, name=name)
 
     def where(topic: str) -> str:
         return f"{term('queue', name)} {term('topic', topic)}"
@@ -68,9 +86,89 @@ async def show_one(call: PageCall) -> Response:
         topics=topics[:MOST_LANES],
         left_out=len(topics[MOST_LANES:]),
         workers=[each for each in live(lanes.workers, lanes.now) if name in each.queues],
+        control=control,
+        controls=of_scope(controls, ControlScope.TOPIC),
+        described=described,
+        whose=whose(control),
+        running=sum(lane.running for lane in lanes.of(name).running),
+        next_start=await _next_start(call, control, lanes.now),
+        fields=OF_QUEUES,
+        values=values_of(control),
+        base=_address(name),
+        now=lanes.now,
         chart=chart_data(series),
         chart_stats=series.stats,
         bars=bars,
         where=where,
         link=lambda topic: call.url("/jobs", q=where(topic)),
     )
+
+
+async def _next_start(call: PageCall, control: Control, now: datetime) -> datetime | None:
+    """Return when the queue's rate permits the next start; None if it does now."""
+    if control.numbers.rate is None:
+        return None
+    names = [control.name]
+    rates = await call.site.shared.get(
+        ("rate of queue", control.name),
+        lambda: call.app.store.controls.rates(ControlScope.QUEUE, names),
+    )
+    return next_start(control, rates.get(control.name), now)
+
+
+# -- acts -----------------------------------------------------------------------------------------
+
+
+async def pause(call: PageCall) -> Response:
+    """Start no more jobs of a queue."""
+    name = _name(call)
+    await call.app.queues.apause(name)
+    return _done(call, f"The queue {name} is paused: what runs goes on, and nothing else starts.")
+
+
+async def resume(call: PageCall) -> Response:
+    """Start jobs of a queue again."""
+    name = _name(call)
+    await call.app.queues.aresume(name)
+    return _done(call, f"The queue {name} starts jobs again.")
+
+
+async def override(call: PageCall) -> Response:
+    """Use an operator's limits of a queue."""
+    control = await call.app.queues.alimit(_name(call), **typed_in(call, OF_QUEUES))
+    return _done(call, _changed(control))
+
+
+async def clear(call: PageCall) -> Response:
+    """Use the limits again that the code declares."""
+    return _done(call, _changed(await call.app.queues.aclear(_name(call))))
+
+
+async def pause_topic(call: PageCall) -> Response:
+    """Start no more jobs of a topic, in whichever queue."""
+    name = checked_name("topic", call.path("name"))
+    await call.app.topics.apause(name)
+    return call.done(f"The topic {name} is paused in all queues.", call.back("/queues"))
+
+
+async def resume_topic(call: PageCall) -> Response:
+    """Start jobs of a topic again."""
+    name = checked_name("topic", call.path("name"))
+    await call.app.topics.aresume(name)
+    return call.done(f"The topic {name} starts jobs again.", call.back("/queues"))
+
+
+def _changed(control: Control) -> str:
+    return f"The queue {control.name} has {described(control.numbers)} now."
+
+
+def _done(call: PageCall, text: str) -> Response:
+    return call.done(text, call.back(_address(_name(call))))
+
+
+def _name(call: PageCall) -> str:
+    return checked_name("queue", call.path("name"))
+
+
+def _address(name: str) -> str:
+    return f"/queues/{path(name)}"
