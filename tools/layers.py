@@ -97,6 +97,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"json_text", "new_job", "runs", "schedule_form", "waterfall"},
         {"guard"},
         {"site"},
+        {"control_form"},
         {"login", "pages"},
         {"routes"},
         {"dashboard"},

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pulsed.client.audit import AuditLog
     from pulsed.client.jobs import Jobs
     from pulsed.client.limits import LimitActs
-    from pulsed.client.queues import Queues, Topics
+    from pulsed.client.queues import Queues, TopicActs
     from pulsed.client.schedule_spec import ScheduleOptions, Target
     from pulsed.client.schedules import Schedules
     from pulsed.client.stats import Statistics
@@ -199,11 +199,11 @@ class Pulse(CodeAround):
         return Queues(self._client)
 
     @cached_property
-    def topics(self) -> Topics:
+    def topics(self) -> TopicActs:
         """The topics: pause and resume them."""
-        from pulsed.client.queues import Topics  # noqa: PLC0415 - when it is used
+        from pulsed.client.queues import TopicActs  # noqa: PLC0415 - when it is used
 
-        return Topics(self._client)
+        return TopicActs(self._client)
 
     # -- declaring ------------------------------------------------------------------------------
 

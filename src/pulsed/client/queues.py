@@ -98,7 +98,7 @@ class Queues:
     clear = blocking(aclear)
 
 
-class Topics:
+class TopicActs:
     """The topics of an app's database: ``app.topics``."""
 
     def __init__(self, client: Client) -> None:

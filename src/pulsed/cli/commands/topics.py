@@ -11,7 +11,7 @@ from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.view.output import console, for_people, json_option, print_json
 from pulsed.cli.view.queue_table import control_as_json, governed_by
 from pulsed.client.job import Client
-from pulsed.client.queues import Topics
+from pulsed.client.queues import TopicActs
 from pulsed.engine.around import Arounds
 from pulsed.handler import Registry
 from pulsed.store.base import Store
@@ -70,6 +70,6 @@ def resume(database: Database, name: str, as_json: bool | None) -> None:  # noqa
         tell(store, topics_of(store).resume(name), as_json=as_json)
 
 
-def topics_of(store: Store) -> Topics:
+def topics_of(store: Store) -> TopicActs:
     """Return the topics of a store, as an app has them."""
-    return Topics(Client(lambda: store, Registry, Arounds()))
+    return TopicActs(Client(lambda: store, Registry, Arounds()))
