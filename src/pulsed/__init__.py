@@ -86,7 +86,6 @@ _HOMES = {
         "SignalTimeout",
         "Snooze",
         "StepFailed",
-        "TextCodec",
         "WaitTimeout",
         "WorkflowError",
     ),
