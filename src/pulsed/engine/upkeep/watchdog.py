@@ -154,7 +154,7 @@ def _log_expired(expired: Sequence[Expired]) -> None:
     """Log how many jobs of each topic expired: there may be thousands."""
     for (topic, queue), number in Counter((job.topic, job.queue) for job in expired).items():
         log.warning(
-            "%s of %s in the queue %s expired: no worker started them in time",
+            "%s of %s in the queue %s expired: not started in time",
             counted(number, "job"),
             topic,
             queue,
