@@ -45,7 +45,6 @@ class Seen:
     runs: int = 0
     zombies: int = 0
     """Runs that took longer than their lease, so that another one may have begun meanwhile."""
-    killed: int = 0
     most: dict[str, int] = field(default_factory=dict)
     """The most runs at once of any key, by kind."""
     out_of_order: int = 0
@@ -69,6 +68,7 @@ def race(url: str, *, jobs: int, workers: int, kills: int, seed: int = 1) -> See
             counts = app.jobs.counts()
             seen = _judge(_read(record, ended))
             seen.left = sum(counts.values()) - counts[Status.SUCCEEDED]
+            seen.slots = sum(limit.running for limit in app.limits.list())
             return seen
 
 
