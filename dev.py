@@ -44,6 +44,7 @@ examples:
   python3 dev.py test -n 0 --pdb          one process, with a debugger
   python3 dev.py lowest -n 2              the suite with the oldest dependencies allowed
   python3 dev.py check                    lint, formatting, types, import layers
+  python3 dev.py build                    the distributions of a release, checked
   python3 dev.py bench --quick            how fast it is here, within a minute
   python3 dev.py chaos --seconds 60       kill workers under load for a minute
   python3 dev.py chaos --schedules        kill the processes that fire a schedule
@@ -220,6 +221,11 @@ def check(arguments: list[str]) -> NoReturn:
     sys.exit("failed: " + ", ".join(" ".join(step) for step in failed) if failed else 0)
 
 
+def build(arguments: list[str]) -> NoReturn:
+    """Build the distributions into dist/, check them, and install the wheel once to try it."""
+    become("tools/build.py", *arguments)
+
+
 def bench(arguments: list[str]) -> NoReturn:
     """Measure speed beside the raw drivers and other queues; see `bench --help`."""
     become("-m", "benchmarks", *arguments)
@@ -289,6 +295,7 @@ COMMANDS: dict[str, Command] = {
         test,
         lowest,
         check,
+        build,
         bench,
         chaos,
         limits,
