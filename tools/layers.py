@@ -62,6 +62,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "database_clock",
             "error_text",
             "forever",
+            "governed",
             "lanes",
             "limits",
             "load",

@@ -12,15 +12,18 @@ from uuid import UUID
 
 import pytest
 
+from pulsed.engine import governed
+from pulsed.engine.governed import Governed
 from pulsed.engine.load import LoadReader
 from pulsed.engine.worker.worker import Worker
 from pulsed.errors import MissingDriver, StorageError
 from pulsed.listen_address import ListenAddress
-from pulsed.metrics.counts import MOST_LANES, NAMES, OTHER, ProcessCounts
+from pulsed.metrics.counts import MOST_LANES, MOST_QUEUES, NAMES, OTHER, ProcessCounts
 from pulsed.metrics.load import SHOWN_FOR, LoadMetrics, Loads
 from pulsed.metrics.monitoring import Monitoring
 from pulsed.metrics.probes import Readiness
 from pulsed.model.buckets import BUCKETS
+from pulsed.model.control import Control, ControlScope, Numbers
 from pulsed.model.events import (
     JobDeadLettered,
     ListenerChanged,
@@ -29,6 +32,7 @@ from pulsed.model.events import (
     counts_of,
 )
 from pulsed.model.job import Status
+from pulsed.model.rate import Rate
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store import tokens
 from pulsed.store.base import Store
@@ -39,7 +43,7 @@ from pulsed.store.tokens import Token
 from pulsed.version import __version__
 from tests.support.backends import QUICK
 from tests.support.clock import Clock
-from tests.support.jobs import ALICE, running
+from tests.support.jobs import ALICE, a_job, claim, running
 from tests.support.scrapes import get, scrape
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.servers import FreshAuthenticator, ServerThread
@@ -152,7 +156,46 @@ async def test_the_load_of_a_queue_is_what_is_due_plus_what_runs(store: Store):
     assert seen.value("pulsed_queue_load_jobs", queue="mail") == 0
 
 
+async def test_paused_queues_and_full_limits_are_shown(store: Store):
+    async def work() -> None: ...
+
+    controls = store.controls
+    await controls.pause(ControlScope.QUEUE, "mail")
+    await controls.pause(ControlScope.TOPIC, "send")
+    await controls.override(ControlScope.QUEUE, "default", Numbers(running=7))
+    slow = Numbers(rate=Rate(1, per=60))
+    await controls.declare(ControlScope.LIMIT, {"api": Numbers(running=1), "idle": slow})
+    await store.submit([a_job(limit_key=f"api,{key}") for key in ("a", "a", "b", "b", "c")])
+    await claim(store, limit=3)
+    async with monitored(store, handler(work, queue="other")) as (_, at):
+        seen = await scrape(at)
+    shown = [seen.value("pulsed_queue_paused", queue=queue) for queue in ("mail", "default")]
+    assert shown == [1, 0]
+    assert seen.value("pulsed_topic_paused", topic="send") == 1
+    assert seen.value("pulsed_queue_running_limit", queue="default") == 7
+    names = ("paused", "running_jobs", "running_limit", "waiting_jobs", "full_keys")
+    assert [seen.value(f"pulsed_limit_{name}", limit="api") for name in names] == [0, 3, 1, 2, 2]
+    idle = [seen.value(f"pulsed_limit_{name}", limit="idle") for name in names]
+    assert idle == [0, 0, None, 0, 0]
+
+
 # -- bounds ----------------------------------------------------------------------------------------
+
+
+async def test_no_more_controls_than_fit_get_labels_and_paused_ones_come_first():
+    queues = [Control(scope=ControlScope.QUEUE, name=f"q{n}") for n in range(MOST_QUEUES)]
+    queues.append(Control(scope=ControlScope.QUEUE, name="z", paused=True))
+    loads = Loads(is_up=True, governed=Governed({each.key: each for each in queues}))
+    shown = loads.controls(ControlScope.QUEUE)
+    assert (shown[0].name, len(shown)) == ("z", MOST_QUEUES)
+
+
+async def test_only_the_first_limits_are_counted(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(governed, "MOST_LIMITS", 2)
+    declared = {name: Numbers(running=1) for name in ("a", "b", "c")}
+    await store.controls.declare(ControlScope.LIMIT, declared)
+    found = await governed.read_governed(store)
+    assert [limit.name for limit in found.limits] == ["a", "b"]
 
 
 def a_run(kind: type[Any], topic: str, **fields: Any) -> Any:

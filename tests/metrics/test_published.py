@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from pulsed.engine.governed import Governed
+from pulsed.engine.limits import LimitState
 from pulsed.engine.load import Load
 from pulsed.metrics.counts import ProcessCounts
 from pulsed.metrics.exposition import encoded, metrics_of
 from pulsed.metrics.load import Loads
 from pulsed.metrics.process import ProcessState, ServerState
+from pulsed.model.control import Control, ControlScope, Numbers
 from pulsed.model.events import JobsClaimed, ListenerChanged, StorageRetried
 from pulsed.model.job import WorkerInfo
 from tests.support.jobs import ALICE
@@ -26,6 +29,13 @@ DASHBOARD = json.loads((DOCS / "monitoring/grafana.json").read_text("utf-8"))
 ROW = re.compile(r"^\| `(pulsed_\w+)` \| (\w+) \| (.*?)\| (.+) \|$", re.MULTILINE)
 
 
+FIVE = Numbers(running=5)
+CONTROLS = [Control(scope=scope, name="work", declared=FIVE) for scope in ControlScope]
+GOVERNED = Governed(
+    {each.key: each for each in CONTROLS}, [LimitState(name="work", numbers=FIVE, declared=FIVE)]
+)
+
+
 def everything() -> Scrape:
     """A scrape that has every metric."""
     counts = ProcessCounts([("default", "work")])
@@ -34,7 +44,7 @@ def everything() -> Scrape:
     counts.add([claimed, retried, ListenerChanged(connected=True)])
     worker = WorkerInfo(id=ALICE, host="h", pid=1, queues=(), topics=(), slots=1)
     state = ProcessState("running", worker, ServerState(1, 1))
-    loads = Loads(is_up=True, age=0.0, lanes={("default", "work"): Load(1, 1.0)})
+    loads = Loads(is_up=True, age=0.0, lanes={("default", "work"): Load(1, 1.0)}, governed=GOVERNED)
     text = encoded(metrics_of(counts, state, loads), {}).text.decode()
     return Scrape(text)
 

@@ -35,7 +35,30 @@ class LimitState(msgspec.Struct, frozen=True, kw_only=True):
     at_least: bool = False
     """There is more in use than was counted."""
     keys: tuple[KeyState, ...] = ()
-    """The busiest keys; only if one limit was asked for."""
+    """The busiest keys, if they were asked for."""
+
+    @property
+    def most_running(self) -> int | None:
+        """How many jobs of a key may run at once; None: as many as there are."""
+        return 1 if self.numbers.sequential else self.numbers.running
+
+    @property
+    def full(self) -> tuple[KeyState, ...]:
+        """The busiest keys whose jobs wait for a slot or for the rate."""
+        return tuple(each for each in self.keys if each.waiting and self._is_used_up(each))
+
+    @property
+    def in_words(self) -> str:
+        """What it has in use: ``5 of 5 run``, or for several keys ``12 run, 3 keys are full``."""
+        if any(each.value is not None for each in self.keys):
+            verb = "is" if len(self.full) == 1 else "are"
+            return f"{self.running:,} run, {counted(len(self.full), 'key')} {verb} full"
+        most = self.most_running
+        return f"{self.running:,} run" if most is None else f"{self.running:,} of {most:,} run"
+
+    def _is_used_up(self, key: KeyState) -> bool:
+        most = self.most_running
+        return key.next_start is not None or (most is not None and key.running >= most)
 
 
 class KeyState(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,15 +76,16 @@ class KeyState(msgspec.Struct, frozen=True, kw_only=True):
 async def read_limits(store: Store) -> list[LimitState]:
     """Read the limits that have numbers or are paused, by name."""
     controls = await store.controls.list_page(ControlScope.LIMIT, limit=MOST_LIMITS)
-    return [await _state(store, control, 0) for control in controls]
+    return [await limit_state(store, control, 0) for control in controls]
 
 
 async def read_limit(store: Store, name: str, keys: int) -> LimitState:
     """Read one limit, with its busiest keys."""
-    return await _state(store, await store.controls.get(ControlScope.LIMIT, name), keys)
+    return await limit_state(store, await store.controls.get(ControlScope.LIMIT, name), keys)
 
 
-async def _state(store: Store, control: Control, keys: int) -> LimitState:
+async def limit_state(store: Store, control: Control, keys: int) -> LimitState:
+    """Read what a limit has in use, with its busiest keys."""
     use = await store.controls.limit_use(control.name, keys=keys)
     now = await store.now() if use.keys else None
     return LimitState(

@@ -7,11 +7,13 @@ some seconds, and no caller waits longer than it asked for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from pulsed.engine.governed import GOVERNED_KEPT, NOTHING, Governed, read_governed
 from pulsed.engine.shared_reads import SharedReads
 from pulsed.errors import StorageError
 from pulsed.store.base import Store
@@ -20,6 +22,8 @@ KEEP = 5.0
 """Seconds for which an answer stands."""
 READ_WITHIN = 15.0
 """Seconds after which a read is given up; a caller may give up earlier."""
+GOVERNED_WITHIN = 1.0
+"""Seconds for which the load waits for what governs it; after that, it has what was read before."""
 
 LaneKey: TypeAlias = tuple[str, str]
 """A queue and a topic."""
@@ -57,15 +61,24 @@ class Reading:
     lanes: Mapping[LaneKey, Load]
     at: float
     """When, by the reader's clock."""
+    governed: Governed = NOTHING
+    """What governs the queues, if that was asked for."""
 
 
 class LoadReader:
     """Reads the load of a store. Belongs to one event loop."""
 
     def __init__(
-        self, store: Store, *, keep: float = KEEP, clock: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        *,
+        keep: float = KEEP,
+        clock: Callable[[], float] = time.monotonic,
+        with_controls: bool = False,
     ) -> None:
         self._store = store
+        self._with_controls = with_controls
+        self._governed = NOTHING
         self.clock = clock
         self._reads = SharedReads(keep, clock)
 
@@ -106,4 +119,14 @@ class LoadReader:
         for each in running:
             key = each.queue, each.topic
             lanes[key] = lanes.get(key, Load())._replace(running=each.running)
-        return Reading(lanes, self.clock())
+        return Reading(lanes, self.clock(), await self._read_governed())
+
+    async def _read_governed(self) -> Governed:
+        """Read the controls. They hold up the load only for a moment, however many there are."""
+        if self._with_controls:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOVERNED_WITHIN):
+                    self._governed = await self._reads.get(
+                        "governed", lambda: read_governed(self._store), seconds=GOVERNED_KEPT
+                    )
+        return self._governed

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pulsed.engine.doctor.examine import examine
 from pulsed.engine.doctor.finding import Severity
+from pulsed.engine.governed import GOVERNED_KEPT, Governed, Warn, control_warnings, read_governed
 from pulsed.engine.lanes import Lanes, LaneState, by_name, recent_rate
 from pulsed.engine.shared_reads import SharedReads
 from pulsed.engine.why import is_live, live, no_worker_for
@@ -32,13 +33,6 @@ STATISTICS_KEPT = 10.0
 """Seconds for which statistics of the past stand."""
 FINDINGS_KEPT = 30.0
 """Seconds for which the doctor's findings stand: some of its checks read thousands of rows."""
-
-
-class Warn(NamedTuple):
-    """Something that needs a person, and the command that helps."""
-
-    text: str
-    command: str = ""
 
 
 class Glance(NamedTuple):
@@ -73,6 +67,7 @@ class Overview(NamedTuple):
     dead: DeadLetters | None
     """None for one queue: no index counts its dead letters."""
     warnings: list[Warn]
+    governed: Governed
 
     @property
     def oldest(self) -> LaneState | None:
@@ -96,11 +91,12 @@ class OverviewReader:
 
     async def read(self) -> Overview:
         """Read the state of now. What changes slowly is read every few seconds only."""
-        lanes, dead, (hour, day, by_queue), found = await asyncio.gather(
+        lanes, dead, (hour, day, by_queue), found, governed = await asyncio.gather(
             self._lanes(),
             self._dead(),
             self._shared.get("statistics", self._statistics, seconds=STATISTICS_KEPT),
             self._shared.get("urgent", lambda: urgent(self._store), seconds=FINDINGS_KEPT),
+            self._shared.get("governed", self._governed, seconds=GOVERNED_KEPT),
         )
         return Overview(
             lanes=lanes,
@@ -108,7 +104,8 @@ class OverviewReader:
             hour=hour,
             glance=glance(hour, day),
             dead=dead,
-            warnings=[*warnings(lanes), *found],
+            warnings=[*control_warnings(lanes, governed), *warnings(lanes), *found],
+            governed=governed,
         )
 
     async def _lanes(self) -> Lanes:
@@ -117,6 +114,11 @@ class OverviewReader:
             *await asyncio.gather(store.backlog(), store.running(), store.workers(), store.now())
         )
         return lanes if self._queue is None else lanes.of(self._queue)
+
+    async def _governed(self) -> Governed:
+        """Read what governs the database; for one queue without limits, which are of no queue."""
+        found = await read_governed(self._store)
+        return found if self._queue is None else found._replace(limits=())
 
     async def _dead(self) -> DeadLetters | None:
         if self._queue is not None:

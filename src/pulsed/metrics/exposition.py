@@ -2,7 +2,7 @@
 
 Needs the extra ``metrics``. Every metric is made here, when it is scraped, from
 ``ProcessCounts``, from the state of the process and from what was read of the database. Labels are
-bounded: queues, topics and operations up to a limit, outcomes; never an id.
+bounded: queues, topics, limits and operations up to a number, outcomes; never an id.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pulsed.metrics.endpoint import Answer
 from pulsed.metrics.load import Loads
 from pulsed.metrics.process import ProcessState
 from pulsed.model.buckets import BOUNDS
+from pulsed.model.control import ControlScope
 from pulsed.model.rollup import Durations
 from pulsed.version import __version__
 
@@ -64,6 +65,7 @@ def metrics_of(counts: ProcessCounts, state: ProcessState, loads: Loads) -> Iter
     yield from _of_engine(counts)
     yield from _of_process(state)
     yield from _of_database(loads)
+    yield from _of_controls(loads)
 
 
 # -- counted ---------------------------------------------------------------------------------------
@@ -205,3 +207,47 @@ def _of_database(loads: Loads) -> Iterator[Metric]:
         for queue, number in loads.by_queue.items():
             total.add_metric([queue], number)
     yield from (due, capped, oldest, running, total)
+
+
+def _of_controls(loads: Loads) -> Iterator[Metric]:
+    gauge = GaugeMetricFamily
+    paused = gauge("pulsed_queue_paused", "Whether the queue is paused.", labels=["queue"])
+    most = gauge(
+        "pulsed_queue_running_limit", "Jobs of the queue that may run at once.", labels=["queue"]
+    )
+    queues = loads.controls(ControlScope.QUEUE)
+    for name in sorted({*loads.by_queue, *(queue.name for queue in queues)}):
+        paused.add_metric([name], any(each.name == name and each.paused for each in queues))
+    for queue in queues:
+        if queue.numbers.running is not None:
+            most.add_metric([queue.name], queue.numbers.running)
+    topics = gauge(
+        "pulsed_topic_paused", "Whether the topic is paused, in all queues.", labels=["topic"]
+    )
+    for topic in loads.controls(ControlScope.TOPIC):
+        topics.add_metric([topic.name], topic.paused)
+    yield from (paused, most, topics, *_of_limits(loads))
+
+
+def _of_limits(loads: Loads) -> Iterator[Metric]:
+    def gauge(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, text, labels=["limit"])
+
+    paused = gauge("pulsed_limit_paused", "Whether the limit is paused.")
+    running = gauge("pulsed_limit_running_jobs", "Jobs of the limit that run, of all its keys.")
+    waiting = gauge(
+        "pulsed_limit_waiting_jobs",
+        "Jobs of the limit that have to start; of very many a lower bound.",
+    )
+    most = gauge("pulsed_limit_running_limit", "Jobs that may run at once, of each key.")
+    full = gauge(
+        "pulsed_limit_full_keys", "Keys, of the busiest ones, that are full while jobs wait."
+    )
+    for limit in loads.limits:
+        paused.add_metric([limit.name], limit.paused)
+        running.add_metric([limit.name], limit.running)
+        waiting.add_metric([limit.name], limit.waiting)
+        full.add_metric([limit.name], len(limit.full))
+        if limit.most_running is not None:
+            most.add_metric([limit.name], limit.most_running)
+    yield from (paused, running, waiting, most, full)

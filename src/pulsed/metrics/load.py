@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pulsed.engine.governed import NOTHING, Governed
+from pulsed.engine.limits import LimitState
 from pulsed.engine.load import LaneKey, Load, LoadReader, Reading
 from pulsed.errors import AccessDenied, StorageError
-from pulsed.metrics.counts import MOST_LANES, OTHER_LANE, Bounded
+from pulsed.metrics.counts import MOST_LANES, MOST_QUEUES, OTHER_LANE, Bounded
+from pulsed.model.control import Control, ControlScope
 
 log = logging.getLogger("pulsed.metrics")
 
@@ -26,6 +29,7 @@ class Loads:
     age: float | None = None
     """Seconds since it was read; None: it is too old, or may not be read."""
     lanes: Mapping[LaneKey, Load] = field(default_factory=dict)
+    governed: Governed = NOTHING
 
     @property
     def by_queue(self) -> Mapping[str, int]:
@@ -34,6 +38,16 @@ class Loads:
         for (queue, _), load in self.lanes.items():
             found[queue] = found.get(queue, 0) + load.jobs
         return found
+
+    def controls(self, scope: ControlScope) -> list[Control]:
+        """Return controls that get labels: the paused ones first, and no more than fit."""
+        found = sorted(self.governed.of(scope).values(), key=lambda each: not each.paused)
+        return found[:MOST_QUEUES]
+
+    @property
+    def limits(self) -> Sequence[LimitState]:
+        """The limits; the reader has bounded their number."""
+        return self.governed.limits
 
 
 class LoadMetrics:
@@ -61,7 +75,9 @@ class LoadMetrics:
         if (latest := self._latest) is None:
             return Loads(is_up)
         age = self._reader.clock() - latest.at
-        return Loads(is_up, age, self._labelled(latest)) if age < SHOWN_FOR else Loads(is_up)
+        if age >= SHOWN_FOR:
+            return Loads(is_up)
+        return Loads(is_up, age, self._labelled(latest), latest.governed)
 
     def _labelled(self, reading: Reading) -> Mapping[LaneKey, Load]:
         """Return the load by its labels. What was seen once is shown as zero when it is empty."""

@@ -92,7 +92,7 @@ class Scraping:
         self._exposition = exposition
         self._state = state
         self.counts = ProcessCounts(lanes)
-        self._load = LoadMetrics(LoadReader(store), lanes)
+        self._load = LoadMetrics(LoadReader(store, with_controls=True), lanes)
         self._turn = asyncio.Lock()
 
     async def answer(self, headers: Mapping[str, str]) -> Answer:

@@ -12,8 +12,9 @@ from pulsed.cli.view.output import worker_as_json
 from pulsed.cli.view.queue_table import number, queue_as_json, queue_table
 from pulsed.cli.view.sparkline import sparkline
 from pulsed.cli.view.worker_table import worker_table
+from pulsed.engine.governed import Warn
 from pulsed.engine.lanes import LaneState
-from pulsed.engine.overview import Overview, Warn
+from pulsed.engine.overview import Overview
 from pulsed.engine.why import is_live
 from pulsed.model.rollup import Stats
 from pulsed.wording import counted, format_percent, format_rate, maybe_duration
