@@ -4,7 +4,6 @@ import asyncio
 import random
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from pulsed.model.backoff import RetryPolicy
@@ -12,6 +11,8 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import Status
 from pulsed.model.outcome import Failed, Outcome, Released, Report, Succeeded
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from tests.support.backends import PostgresBackend
+from tests.support.clock import Clock
 from tests.support.jobs import EVERYTHING, NO_WAIT, POLICIES, a_job, a_policy, a_worker_id
 
 SESSIONS = 8
@@ -24,8 +25,7 @@ async def stores(postgres_url):
     options = PostgresOptions(retry=ONCE, dequeue_retry=ONCE)
     stores = [PostgresStore(postgres_url, options) for _ in range(SESSIONS)]
     await stores[0].migrate()
-    with psycopg.connect(postgres_url) as admin:
-        admin.execute("DELETE FROM pulse_jobs")
+    PostgresBackend(postgres_url, Clock()).empty()
     yield stores
     for store in stores:
         await store.aclose()

@@ -10,18 +10,20 @@ import pytest
 from pulsed.model.backoff import RetryPolicy
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from tests.support.backends import PostgresBackend
+from tests.support.clock import Clock
 
 AT_ONCE = RetryPolicy(initial=0, max=0)
 
 
 @contextmanager
 def administering(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A session that sees and can end the others, on a database without jobs."""
+    """A session that sees and can end the others, on a database without jobs or controls."""
     store = PostgresStore(url)
     run_blocking(store.migrate())
     run_blocking(store.aclose())
+    PostgresBackend(url, Clock()).empty()
     with closing(psycopg.connect(url, autocommit=True)) as connection:
-        connection.execute("DELETE FROM pulse_jobs")
         yield connection
 
 
