@@ -59,7 +59,7 @@ async def a_parent_whose_children_were_not_told(store) -> UUID:
 
     parent = await running(store)
     await store.workflows.add_children(parent.lease, children_of(parent.job_id, 1))
-    store._tell_children = dies
+    store.tell_children = dies
     await settle(store, parent, Failed("no", final=True))
     return parent.job_id
 

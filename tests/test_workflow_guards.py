@@ -279,13 +279,13 @@ async def test_whoever_outlives_its_parent_is_spared(backend, statement):
         await store.workflows.add_children(parent.lease, family)
         if statement == "mark_cascades":
             marked = []
-            tell = store._tell_children
+            tell = store.tell_children
 
             async def counted():
                 marked.append(True)
                 await tell()
 
-            store._tell_children = counted
+            store.tell_children = counted
             await settle(store, parent, Failed("no", final=True))
             assert not marked
         await settle(store, parent, Failed("no", final=True))
