@@ -57,8 +57,9 @@ class TestHelp:
         text = run(command, "--help").output
         assert "examples:" in text
         assert f"pulsed {command}" in text
-        for variable in ("PULSED_URL", "DATABASE_URL", "PULSED_APP"):
-            assert variable in text
+        variables = ("PULSED_URL", "DATABASE_URL", "PULSED_APP")
+        if command != "init":  # which needs no app and no database
+            assert [name for name in variables if name not in text] == []
 
     @pytest.mark.parametrize("act", ["list", "show", "counts", "retry", "cancel", "delete"])
     def test_every_act_on_jobs_has_an_example(self, act):

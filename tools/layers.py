@@ -111,7 +111,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"sandbox"},
     ],
     "pulsed.cli": [
-        {"groups", "plain", "reloading", "streams", "variables"},
+        {"groups", "plain", "reloading", "starter", "streams", "variables"},
         {"exits"},
         {"prompt", "view"},
         {"logs", "options"},

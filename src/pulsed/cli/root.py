@@ -14,6 +14,7 @@ from pulsed.version import __version__
 
 # Name → module and one line of help, so that ``--help`` and ``--version`` need load none of them.
 COMMANDS = {
+    "init": "Write a project to start from: two jobs, a schedule, tests.",
     "worker": "Run the jobs of an app, in one process or several.",
     "dev": "Run a worker for development: friendly output, --reload.",
     "ui": "Serve the dashboard: see and steer the jobs in a browser.",
