@@ -12,6 +12,8 @@ from pulsed.cli.commands.top import Latest
 from pulsed.cli.view.overview_report import Caption, FrameSize, frame
 from pulsed.cli.view.sparkline import sparkline
 from pulsed.engine.overview import OverviewReader
+from pulsed.model.audit import Operator
+from pulsed.model.control import ControlScope, Numbers
 from pulsed.model.rollup import MINUTE, Histogram, Rollup, Stats, floor
 from pulsed.store import tokens
 from pulsed.store.base import Store
@@ -21,6 +23,7 @@ from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.tokens import Token
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.commands import a_dead_job, a_waiting_job, lines_of, present, run
+from tests.support.jobs import claim
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.servers import FreshAuthenticator, ServerThread
 from tests.support.terminals import CONTROL_C, ENTER, PROMPT, Terminal
@@ -110,6 +113,34 @@ class TestOneFrame:
         assert [worker["live"] for worker in seen["workers"]] == [True]
         assert sum(minute["failed"] for minute in seen["minutes"]) == 7
         assert seen["warnings"][0]["command"].startswith("pulsed worker")
+
+    def test_what_is_paused_or_full_is_marked(self, url, busy):
+        controls = busy.controls
+        ada = Operator("ada", "cli")
+        run_blocking(controls.pause(ControlScope.QUEUE, "post", by=ada))
+        run_blocking(controls.pause(ControlScope.TOPIC, "news", by=ada))
+        run_blocking(controls.declare(ControlScope.LIMIT, {"api": Numbers(running=1)}))
+        for _ in range(3):
+            a_waiting_job(busy, queue="calls", limit_key="api")
+        run_blocking(claim(busy, queue="calls"))
+        lines = shown(url)
+        text = "\n".join(lines).replace("\n  ", " ")
+        assert "Queue post was paused by " in text
+        assert " ago, and 3 jobs are due, the oldest for " in text
+        assert "→ pulsed queues resume post" in text
+        below = lines[next(n for n, line in enumerate(lines) if line.startswith("post ")) + 1]
+        assert below.strip().startswith("paused by ")
+        assert "topic news paused by " in text
+        assert "limit api full: 1 of 1 run, 2 waiting" in text
+        (seen,) = lines_of(run("top", PULSED_URL=url))
+        assert {each["queue"]: each["paused"] for each in seen["queues"]}["post"] is True
+        assert [each.get("topic", each.get("queue")) for each in seen["paused"]] == ["post", "news"]
+        (full,) = seen["full_limits"]
+        assert (full["limit"], full["running"], full["waiting"]) == ("api", 1, 2)
+        assert (full["most_running"], full["full_keys"]) == (1, 1)
+        text = "\n".join(shown(url, "--queue", "default"))
+        assert "post " not in text
+        assert "limit api" not in text
 
     @pytest.mark.parametrize("args", [["--interval", "0"], ["--sort", "luck"], ["--queue", ""]])
     def test_wrong_usage(self, url, live, args):

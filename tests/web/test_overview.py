@@ -1,14 +1,21 @@
 """The overview: what is wrong comes first, and every number is one of the statistics."""
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import msgspec
+import pytest
 from playwright.async_api import Page
 
 from pulsed import Pulse
+from pulsed.engine.governed import Governed, control_warnings
 from pulsed.engine.lanes import Lanes
+from pulsed.engine.limits import KeyState, LimitState
 from pulsed.engine.overview import glance, warnings
+from pulsed.model.control import Control, ControlScope, Numbers
 from pulsed.model.job import WorkerInfo
+from pulsed.model.rate import Rate
 from pulsed.model.rollup import Histogram, Point, Series, Stats
 from pulsed.store.results import Backlog
 from pulsed.web import Local, Role, dashboard
@@ -63,6 +70,72 @@ def test_a_silent_worker_with_jobs_is_a_warning():
     )
 
 
+def a_pause(scope: ControlScope, name: str) -> Control:
+    at = NOW - timedelta(hours=2)
+    return Control(scope=scope, name=name, paused=True, paused_at=at, paused_by="ada@host")
+
+
+def a_limit(*keys: KeyState, numbers: Numbers, name: str = "api") -> LimitState:
+    return LimitState(
+        name=name,
+        numbers=numbers,
+        running=sum(key.running for key in keys),
+        waiting=sum(key.waiting for key in keys),
+        keys=keys,
+    )
+
+
+def a_key(
+    value: str | None, running: int, waiting: int, next_start: datetime | None = None
+) -> KeyState:
+    return KeyState(
+        value=value, running=running, waiting=waiting, holders=(), next_start=next_start
+    )
+
+
+@pytest.mark.parametrize(
+    "scope, name", [(ControlScope.QUEUE, "my mail"), (ControlScope.TOPIC, "send")]
+)
+def test_a_pause_with_due_jobs_is_a_warning_that_says_who_since_when_and_how_to_resume(scope, name):
+    pauses = [a_pause(scope, name), a_pause(scope, "nothing due")]
+    governed = Governed({each.key: each for each in pauses})
+    (warning,) = control_warnings(Lanes([lane("my mail")], [], [], NOW), governed)
+    assert warning.text == (
+        f"{scope.capitalize()} {name} was paused by ada@host 2 h ago, and 120 jobs are due, "
+        "the oldest for 14 min. Resume it when it may go on:"
+    )
+    assert warning.command == f"pulsed {scope}s resume {shlex.quote(name)}"
+
+
+def test_a_paused_limit_with_waiting_jobs_is_a_warning():
+    pause = a_pause(ControlScope.LIMIT, "api")
+    limit = a_limit(a_key(None, 0, 1), numbers=Numbers(running=5))
+    paused = msgspec.structs.replace(limit, paused=True)
+    (warning,) = control_warnings(Lanes([], [], [], NOW), Governed({pause.key: pause}, [paused]))
+    assert "Limit api was paused by ada@host 2 h ago, and 1 job waits." in warning.text
+    assert warning.command == "pulsed limits resume api"
+
+
+def test_a_full_limit_is_a_warning_if_many_jobs_wait_for_it():
+    def said(*keys: KeyState, numbers: Numbers) -> list[str]:
+        governed = Governed({}, [a_limit(*keys, numbers=numbers)])
+        return [each.text for each in control_warnings(Lanes([], [], [], NOW), governed)]
+
+    five, two, often = Numbers(running=5), Numbers(running=2), Numbers(rate=Rate(1, per=60))
+    (full,) = said(a_key(None, 5, 2_000), numbers=five)
+    assert full.startswith("Limit api is full: 5 of 5 run, and 2,000 jobs wait.")
+    keys = a_key("acme", 2, 90), a_key("free", 2, 20), a_key("new", 1, 50)
+    (full,) = said(*keys, numbers=two)
+    assert full.startswith("Limit api is full: 5 run, 2 keys are full, and 160 jobs wait.")
+    later = NOW + timedelta(seconds=30)
+    (full,) = said(a_key(None, 1, 100, next_start=later), numbers=often)
+    assert full.startswith("Limit api is full: 1 run, and 100 jobs wait.")
+    assert said(a_key(None, 5, 99), numbers=five) == []  # few wait
+    assert said(a_key(None, 4, 500), numbers=five) == []  # a slot is free
+    assert said(a_key("acme", 2, 0), a_key("free", 1, 500), numbers=two) == []  # nobody waits
+    assert said(a_key(None, 1, 500), numbers=Numbers(sequential=True)) != []
+
+
 def test_the_tiles_compare_the_last_hour_with_the_last_day():
     waits = Histogram.of([0.04] * 100)
     minute = Stats(succeeded=9, failed=1, wait=waits, run=waits)
@@ -101,11 +174,15 @@ def test_small_bars_are_few_and_to_scale():
 async def test_the_overview_in_a_browser(tmp_path, serve, page: Page):
     app = Pulse(f"sqlite:///{tmp_path / 'jobs.db'}")
     url = serve(dashboard(app, access=Local(Role.VIEWER), environment="shop"))
+    await app.queues.apause("<b>mail</b>")
     await page.goto(f"{url}/")
     await page.get_by_text("Nothing here yet").wait_for()
     await app.aenqueue("send", {"to": "ada"}, queue="<b>mail</b>")
     await page.get_by_text("1 job is due and no live worker").wait_for()  # live, without a reload
     assert await page.locator("main b", has_text="<b>mail</b>").count() == 1  # as text
+    warning = page.locator(".warning", has_text="Queue <b>mail</b> was paused by ")
+    assert "pulsed queues resume '<b>mail</b>'" in await warning.inner_text()
+    assert "paused" in await page.locator("tr", has_text="<b>mail</b>").inner_text()
     await page.locator("canvas").first.wait_for()
     await page.get_by_role("link", name="24 h", exact=True).click()
     await page.wait_for_url("**/?span=24h")

@@ -15,6 +15,7 @@ from pulsed.engine.governed import GOVERNED_KEPT, Governed, Warn, control_warnin
 from pulsed.engine.lanes import Lanes, LaneState, by_name, recent_rate
 from pulsed.engine.shared_reads import SharedReads
 from pulsed.engine.why import is_live, live, no_worker_for
+from pulsed.model.control import ControlScope
 from pulsed.model.job import JobFilter, Status, WorkerInfo
 from pulsed.model.rollup import Series
 from pulsed.store.base import Store
@@ -100,7 +101,7 @@ class OverviewReader:
         )
         return Overview(
             lanes=lanes,
-            queues=lanes.queues(by_queue),
+            queues=lanes.queues(by_queue, besides=self._paused(governed)),
             hour=hour,
             glance=glance(hour, day),
             dead=dead,
@@ -119,6 +120,11 @@ class OverviewReader:
         """Read what governs the database; for one queue without limits, which are of no queue."""
         found = await read_governed(self._store)
         return found if self._queue is None else found._replace(limits=())
+
+    def _paused(self, governed: Governed) -> list[str]:
+        """Return the queues that are listed although they may have neither jobs nor workers."""
+        paused = [each.name for each in governed.of(ControlScope.QUEUE).values() if each.paused]
+        return [name for name in paused if self._queue in (None, name)]
 
     async def _dead(self) -> DeadLetters | None:
         if self._queue is not None:

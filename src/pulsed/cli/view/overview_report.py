@@ -9,13 +9,20 @@ from rich.text import Text
 
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import worker_as_json
-from pulsed.cli.view.queue_table import number, queue_as_json, queue_table
+from pulsed.cli.view.queue_table import (
+    control_as_json,
+    governed_by,
+    number,
+    queue_as_json,
+    queue_table,
+)
 from pulsed.cli.view.sparkline import sparkline
 from pulsed.cli.view.worker_table import worker_table
 from pulsed.engine.governed import Warn
 from pulsed.engine.lanes import LaneState
 from pulsed.engine.overview import Overview
 from pulsed.engine.why import is_live
+from pulsed.model.control import ControlScope
 from pulsed.model.rollup import Stats
 from pulsed.wording import counted, format_percent, format_rate, maybe_duration
 
@@ -57,7 +64,7 @@ def frame(seen: Overview, caption: Caption, size: FrameSize, sort: str = "oldest
     """Return the lines of an overview, no longer and no more than the terminal has room for.
 
     Dead letters come first. If there is not enough room, queues and workers are cut with their
-    number, and warnings after a third of it.
+    number, warnings after a third of it, and what is paused or full after a quarter of the rest.
     """
     width, height = size
     lines = [_title(caption, width)]
@@ -68,6 +75,9 @@ def frame(seen: Overview, caption: Caption, size: FrameSize, sort: str = "oldest
     room = None if height is None else max(0, height - len(lines) - len(foot))
     warned = _cut([*_warnings(seen.warnings, width)], None if room is None else room // 3)
     lines += [BLANK, *warned] if warned else []
+    room = None if height is None else max(0, height - len(lines) - len(foot))
+    held = _cut([*_controls(seen, width)], None if room is None else room // 4)
+    lines += [BLANK, *held] if held else []
     room = None if height is None else max(0, height - len(lines) - len(foot))
     lines += _tables(seen, sort, width, room)
     for line in lines:
@@ -181,7 +191,7 @@ def _hanging(line: Text, width: int, indent: int) -> list[Text]:
 def _tables(seen: Overview, sort: str, width: int, room: int | None) -> Iterator[Text]:
     """Yield the queues and the workers; both are cut if there is no room for all of them."""
     ordered = sorted(seen.queues, key=SORTS[sort])
-    queues = [*queue_table(ordered).lines(width)] if ordered else []
+    queues = [*queue_table(ordered, _notes(seen)).lines(width)] if ordered else []
     known = seen.lanes.workers
     workers = [*worker_table(known, seen.lanes.now).lines(width)] if known else []
     if not queues and not workers:
@@ -198,6 +208,25 @@ def _tables(seen: Overview, sort: str, width: int, room: int | None) -> Iterator
         if cut := _cut(lines, most):
             yield BLANK
             yield from cut
+
+
+def _notes(seen: Overview) -> dict[str, Text]:
+    """Return a line for each queue that something governs."""
+    controls = seen.governed.of(ControlScope.QUEUE)
+    return {name: governed_by(control, seen.lanes.now) for name, control in controls.items()}
+
+
+def _controls(seen: Overview, width: int) -> Iterator[Text]:
+    """Yield the topics and limits that are paused, and the limits that are full."""
+    for scope in (ControlScope.TOPIC, ControlScope.LIMIT):
+        for name, control in seen.governed.of(scope).items():
+            if control.paused:
+                state = governed_by(control, seen.lanes.now)
+                yield from _hanging(Text(in_line(f"{scope} {name} {state}")), width, 2)
+    for limit in seen.governed.full_limits:
+        waiting = number(limit.waiting, at_least=limit.at_least)
+        line = f"limit {limit.name} full: {limit.in_words}, {waiting} waiting"
+        yield from _hanging(Text(in_line(line), style="yellow"), width, 2)
 
 
 def _cut(lines: list[Text], most: int | None) -> list[Text]:
@@ -227,7 +256,22 @@ def overview_as_json(seen: Overview) -> dict[str, Any]:
         "running": sum(queue.running for queue in seen.queues),
         "slots": sum(worker.slots for worker in seen.workers),
         "warnings": [warning._asdict() for warning in seen.warnings],
-        "queues": [queue_as_json(queue) for queue in seen.queues],
+        "queues": [queue_as_json(queue) | _paused_in(seen, queue.name) for queue in seen.queues],
+        "paused": [
+            control_as_json(control)
+            for control in seen.governed.controls.values()
+            if control.paused
+        ],
+        "full_limits": [
+            {
+                "limit": each.name,
+                "running": each.running,
+                "most_running": each.most_running,
+                "waiting": each.waiting,
+                "full_keys": len(each.full),
+            }
+            for each in seen.governed.full_limits
+        ],
         "workers": [
             worker_as_json(each) | {"live": is_live(each, now)} for each in seen.lanes.workers
         ],
@@ -236,3 +280,8 @@ def overview_as_json(seen: Overview) -> dict[str, Any]:
             for point in seen.hour.points
         ],
     }
+
+
+def _paused_in(seen: Overview, queue: str) -> dict[str, bool]:
+    control = seen.governed.of(ControlScope.QUEUE).get(queue)
+    return {"paused": control is not None and control.paused}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from pulsed.app import Pulse
+from pulsed.engine.governed import GOVERNED_KEPT, control_warnings, read_governed
 from pulsed.engine.overview import (
     FINDINGS_KEPT,
     STATISTICS_KEPT,
@@ -16,6 +17,7 @@ from pulsed.engine.overview import (
     urgent,
     warnings,
 )
+from pulsed.model.control import ControlScope
 from pulsed.model.rollup import DAY, Errors, Series
 from pulsed.web.charts import SPANS, bars, chart_data, span_in
 from pulsed.web.site import PageCall
@@ -37,11 +39,12 @@ async def show(call: PageCall) -> Response:
     """Show the state of the whole database."""
     span = span_in(call.query)
     app, shared = call.app, call.site.shared
-    statistics, found, lanes, summary = await asyncio.gather(
+    statistics, found, governed, lanes, summary = await asyncio.gather(
         shared.get(
             ("statistics", span), lambda: read_statistics(app, span), seconds=STATISTICS_KEPT
         ),
         shared.get("urgent", lambda: urgent(app.store), seconds=FINDINGS_KEPT),
+        shared.get("governed", lambda: read_governed(app.store), seconds=GOVERNED_KEPT),
         call.site.lanes(),
         call.site.summary(),
     )
@@ -50,13 +53,14 @@ async def show(call: PageCall) -> Response:
         "overview.html",
         span=span,
         spans=SPANS,
-        warnings=[*warnings(lanes), *found],
+        warnings=[*control_warnings(lanes, governed), *warnings(lanes), *found],
         glance=statistics.glance,
         errors=statistics.errors,
         chart=chart_data(statistics.chart),
         chart_stats=statistics.chart.stats,
         queues=lanes.queues(statistics.by_queue)[:MOST_QUEUES],
         bars=bars,
+        paused={name for name, each in governed.of(ControlScope.QUEUE).items() if each.paused},
         is_empty=is_empty,
     )
 
