@@ -10,7 +10,8 @@ import pytest
 
 from pulsed import Limit, Rate
 from pulsed.errors import InvalidOption
-from pulsed.model.limit import LONGEST_LIMIT_KEY, LimitRule, split_key
+from pulsed.model.limit import LONGEST_LIMIT_KEY, LimitRule, checked_limit_key, split_key
+from pulsed.store.verbs.rotation import Rotation
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,6 +45,22 @@ def test_a_long_value_is_replaced_by_its_digest() -> None:
     one, other = (rule.key_of(f'{{"tenant": "{"x" * 100_000}{end}"}}') for end in "ab")
     assert one != other
     assert max(len(one), len(other)) <= LONGEST_LIMIT_KEY
+
+
+def test_a_value_that_no_database_stores_is_replaced_by_its_digest() -> None:
+    key = LimitRule("mail", "tenant").key_of('{"tenant": "a\\u0000b"}')
+    assert checked_limit_key(key) == key
+
+
+def test_a_key_is_not_skipped_if_a_run_ended_after_it_was_counted() -> None:
+    rotation = Rotation(lambda: 0.0)
+    rotation.begin()
+    rotation.unblock(["mail"])
+    rotation.block("mail")
+    assert rotation.blocked() == set()
+    rotation.begin()
+    rotation.block("mail")
+    assert rotation.blocked() == {"mail"}
 
 
 def test_a_key_is_split_at_its_first_comma() -> None:

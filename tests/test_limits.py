@@ -9,10 +9,12 @@ from uuid import UUID
 
 import pytest
 
+from pulsed.errors import StorageError
 from pulsed.model.control import ControlScope, Numbers
 from pulsed.model.job import Assignment, Status
 from pulsed.model.outcome import Failed, Released, Snoozed, Succeeded
 from pulsed.model.rate import Rate
+from pulsed.store.verbs import limited as walk
 from pulsed.store.verbs.script import VerbKind
 from tests.support.jobs import (
     ALICE,
@@ -319,6 +321,57 @@ async def test_many_keys_are_all_visited(store):
     await govern(store, running=1)
     await limited(store, *[f"mail,{n}" for n in range(600)])
     assert len(await take(store, limit=1_000)) == 600
+
+
+@pytest.mark.embedded("its claims fail one by one")
+@pytest.mark.parametrize("is_paused", [False, True])
+async def test_what_a_claim_has_leased_runs_even_if_the_next_part_of_it_fails(store, is_paused):
+    """Limited jobs come first here; then those without a limit, or what a control permits."""
+    await limited(store, "mail", "mail")
+    await submitted(store, topic="plain")
+    perform, claims = store.perform, 0
+
+    async def failing(verb: Any) -> Any:
+        nonlocal claims
+        claims += verb.name == "claim"
+        if verb.name == "claim" and claims == 2 and is_paused:
+            await store.controls.pause(ControlScope.QUEUE, "default")
+        elif verb.name == "claim" and claims > 1:
+            raise StorageError("The disk is gone.")
+        return await perform(verb)
+
+    store.perform = failing
+    taken = await claim(store, topics=[MAIL, a_policy(topic="plain")])
+    assert len(taken) == 2
+    assert store.doubtful_claims == claims - 1 - is_paused > 0
+
+
+async def come_at_once(store: Any) -> tuple[list[Assignment], int]:
+    """Claim again as long as a claim asks for that; returns the jobs, and the number of claims."""
+    taken: list[Assignment] = []
+    for claims in range(1, 50):
+        found = await take(store)
+        taken += found
+        if found.again_in != 0.0:
+            return taken, claims
+    raise AssertionError("the claims go on without a pause")
+
+
+@pytest.mark.embedded("a server does not tell a worker when to come back")
+async def test_more_keys_than_one_claim_visits_are_visited_by_the_next_ones(store, monkeypatch):
+    """A due job behind thousands of keys that wait for their time starts, and claims then rest."""
+    monkeypatch.setattr(walk, "KEYS", 4)
+    monkeypatch.setattr(walk, "MOST_STEPS", 2)
+    await govern(store, running=1)
+    await limited(store, *[f"mail,{n:02}" for n in range(40)], delay=3600.0)
+    await limited(store, "mail,z")
+    taken, claims = await come_at_once(store)
+    assert per_key(taken) == {"z": 1}
+    assert claims <= 8
+    for _ in range(3):
+        taken, claims = await come_at_once(store)
+        assert not taken
+        assert claims <= 8, "keys that have nothing to start are walked again and again"
 
 
 @pytest.mark.embedded("counts the transactions of the store")

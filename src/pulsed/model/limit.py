@@ -185,12 +185,15 @@ def _value_at(payload: str, path: str, default: str) -> Any:
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as part of a key: texts as they are, all else as JSON, long ones digested."""
+    """Return a value as part of a key: texts as they are, all else as JSON.
+
+    Long ones are digested, and those that no database stores.
+    """
     if value is None:
         return ""
     text = value if isinstance(value, str) else _sorted(value).decode()
-    if len(text) <= LONGEST_VALUE:
+    if len(text) <= LONGEST_VALUE and not _UNSTORABLE.search(text):
         return text
-    import hashlib  # noqa: PLC0415 - few values are that long
+    import hashlib  # noqa: PLC0415 - few values need it
 
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

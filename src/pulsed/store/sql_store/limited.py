@@ -49,6 +49,6 @@ class LimitedRuns:
             return set()
         ended = [held for job_id in jobs if (held := self._held.pop(job_id, None))]
         keys = {held.key for held in ended}
-        for rotation in self._rotations.values():
+        for rotation in list(self._rotations.values()):
             rotation.unblock(keys)
         return {held.queue for held in ended}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -217,7 +217,7 @@ class SqlStore(Store):
         if floors.is_governed is was_governed or len(claimed) >= limit:
             return claimed
         # It has found out just now that a control governs the queue, or that none does.
-        return joined(claimed, await ask(limit - len(claimed)))
+        return await with_rest(claimed, ask(limit - len(claimed)))
 
     async def _claim(
         self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
@@ -231,13 +231,8 @@ class SqlStore(Store):
         claimed = await (limited if limited_first else unlimited)(limit)
         if len(claimed) >= limit or not (has_limits or floors.saw_limited):
             return claimed
-        try:
-            rest = await (unlimited if limited_first else limited)(limit - len(claimed))
-        except StorageError:
-            if not claimed:
-                raise
-            return claimed  # these are to run, whatever happened to the others
-        return joined(claimed, rest)
+        rest = (unlimited if limited_first else limited)(limit - len(claimed))
+        return await with_rest(claimed, rest)
 
     async def _claim_unlimited(
         self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
@@ -489,7 +484,16 @@ def _queues_due(jobs: Sequence[NewJob]) -> set[str]:
     return {job.queue for job in jobs if job.delay < SOON}
 
 
-def joined(one: Assignments, other: Assignments) -> Assignments:
-    """Return the jobs of two claims, and when to come back for more."""
-    known = [each.again_in for each in (one, other) if each.again_in is not None]
-    return Assignments([*one, *other], again_in=min(known, default=None))
+async def with_rest(claimed: Assignments, claiming: Awaitable[Assignments]) -> Assignments:
+    """Return the jobs of a claim and of the next one, and when to come back for more.
+
+    If the next one fails, those of the first are to run all the same.
+    """
+    try:
+        rest = await claiming
+    except StorageError:
+        if not claimed:
+            raise
+        return claimed
+    known = [each.again_in for each in (claimed, rest) if each.again_in is not None]
+    return Assignments([*claimed, *rest], again_in=min(known, default=None))

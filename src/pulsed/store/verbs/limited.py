@@ -156,8 +156,10 @@ def _assignments(walk: _Walk, keys: dict[UUID, str]) -> Assignments:
 def _claim_by_turns(walk: _Walk) -> Script[None]:
     """Claim from one stretch of keys after the other, until all slots are filled."""
     rotation = walk.rotation
+    rotation.begin()
     after, seen = rotation.after, set[str]()
     wrapped = not after
+    reached_end = False
     for _ in range(MOST_STEPS):
         if walk.left <= 0:
             break
@@ -170,9 +172,12 @@ def _claim_by_turns(walk: _Walk) -> Script[None]:
         elif wrapped:
             break
         else:
-            after, wrapped = "", True
+            after, wrapped, reached_end = "", True, True
     else:
-        walk.come_back(0.0)
+        if not walk.claimed:  # otherwise it begins behind the last key that had its turn
+            rotation.after = after
+        if not reached_end:
+            walk.come_back(0.0)
     rotation.found_keys(found=bool(seen))
     rotation.move(walk.order, walk.claimed, walk.weights)
 

@@ -4,6 +4,9 @@ A rotation is the memory of one process about one queue, for one set of topics. 
 the next claim begins, so that keys take turns, and which keys had nothing to give a moment ago, so
 that a claim does not lock and count them again. Nothing depends on it but speed and fairness: what
 a claim may have is decided by the database, under the lock of the key.
+
+A claim may run in the thread of a writer while runs end in an event loop. So what is remembered is
+changed in place, and iterated over as a copy.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ KEYS = 256
 fewer than this."""
 
 MOST_STEPS = 16
-"""Steps of one claim; it then comes back at once, and begins where it stopped."""
+"""Steps of one claim. The next one begins where it stopped: at once, unless this one has reached
+the last key, or keys of which none may start a job would be walked without a pause."""
 
 KEY_SCAN_INTERVAL = 0.8
 """Seconds between two scans for jobs that lack their key."""
@@ -45,19 +49,27 @@ class Rotation:
         self._was_first = False
         self._credit = 0
         self._blocked: dict[str, float] = {}
+        self._freed: set[str] = set()
+        """Keys that had a run end while a claim was deciding, perhaps by an older count."""
         self._permits: dict[str, float] = {}
         self._scanned_at = self._emptied_at = -KEY_SCAN_INTERVAL
+
+    def begin(self) -> None:
+        """Begin a walk: what ends from now on may not be in its counts."""
+        self._freed.clear()
 
     def blocked(self) -> set[str]:
         """Return the keys to skip."""
         now = self.clock()
-        self._blocked = {
-            key: until for key, until in self._blocked.items() if now < until <= now + BLOCKED_FOR
-        }
+        for key, until in list(self._blocked.items()):
+            if not now < until <= now + BLOCKED_FOR:
+                self._blocked.pop(key, None)
         return set(self._blocked)
 
     def block(self, key: str, seconds: float = BLOCKED_FOR) -> None:
-        """Skip a key for a while."""
+        """Skip a key for a while, unless one of its jobs has ended since the walk began."""
+        if key in self._freed:
+            return
         if len(self._blocked) >= MOST_BLOCKED:
             self._blocked.clear()
         self._blocked[key] = self.clock() + min(seconds, BLOCKED_FOR)
@@ -65,6 +77,8 @@ class Rotation:
     def unblock(self, keys: Iterable[str]) -> None:
         """Visit keys again: one of their jobs has ended."""
         for key in keys:
+            if len(self._freed) < MOST_BLOCKED:
+                self._freed.add(key)
             self._blocked.pop(key, None)
 
     def await_permit(self, key: str, seconds: float) -> None:
@@ -77,7 +91,9 @@ class Rotation:
     def next_permit(self) -> float | None:
         """Return the seconds until a key that waits for one has a permit."""
         now = self.clock()
-        self._permits = {key: at for key, at in self._permits.items() if at > now}
+        for key, at in list(self._permits.items()):
+            if at <= now:
+                self._permits.pop(key, None)
         return min(self._permits.values()) - now if self._permits else None
 
     def move(
