@@ -11,12 +11,26 @@ import psycopg
 import pytest
 
 from pulsed.errors import SchemaError
-from pulsed.model.job import Status
+from pulsed.model.control import ControlScope, Numbers
+from pulsed.model.ids import new_job_id
+from pulsed.model.job import JobFilter, Status
+from pulsed.model.outcome import Succeeded
 from pulsed.store import migrations
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresStore
 from tests.support.backends import Backend, PostgresBackend, SqliteBackend, close_blocking
-from tests.support.jobs import ALICE, EVERYTHING, a_job, running, submitted
+from tests.support.jobs import (
+    ALICE,
+    BOB,
+    EVERYTHING,
+    TOPIC,
+    a_job,
+    a_policy,
+    claim,
+    running,
+    settle,
+    submitted,
+)
 from tests.support.processes import migrate, together
 
 pytestmark = pytest.mark.embedded("only a database has a schema")
@@ -192,6 +206,64 @@ async def test_a_newer_schema_that_our_age_can_live_with_is_used(empty):
     assert (await behind.submit([a_job()])).new == 1
     assert (await behind.counts(EVERYTHING))[Status.PENDING] == 1
     await behind.aclose()
+
+
+BEFORE_LIMITS = 13
+"""The last version without controls, limits, bulk operations and expiry."""
+
+
+async def test_jobs_of_an_older_schema_are_found_claimed_and_limited_after_the_upgrade(
+    empty, monkeypatch
+):
+    every = migrations.migrations
+    with monkeypatch.context() as older:
+        older.setattr(migrations, "migrations", lambda engine: every(engine)[:BEFORE_LIMITS])
+        await _migrated(empty)
+    waiting, retrying, ran, dead = (_old_row(empty, **row) for row in OLD_ROWS)
+    await _migrated(empty)
+    store = empty.open()
+    counts = await store.counts(EVERYTHING)
+    assert {status: number for status, number in counts.items() if number} == {
+        Status.PENDING: 1, Status.RETRYING: 1, Status.RUNNING: 1, Status.DEAD_LETTERED: 1,
+    }  # fmt: skip
+    assert [each.id for each in await store.list_jobs(JobFilter(tag="old"))] == [waiting]
+    assert [each.id for each in await store.list_jobs(JobFilter(outcome="LEASE_EXPIRED"))] == [dead]
+    assert not await store.list_jobs(JobFilter(outcome="EXPIRED"))
+    await store.controls.declare(ControlScope.LIMIT, {"mail": Numbers(running=1)})
+    (first,) = await claim(store, topics=[a_policy(limit_name="mail")])
+    assert first.job_id in (waiting, retrying)
+    (lease,) = await store.held(BOB)
+    assert lease.job_id == ran
+    await settle(store, first, Succeeded(None))
+    (second,) = await claim(store, topics=[a_policy()])  # one that has no limit any more
+    assert {first.job_id, second.job_id} == {waiting, retrying}
+    await store.aclose()
+
+
+OLD_ROWS: tuple[dict[str, str], ...] = (
+    {"status": "'PENDING'", "tags": """'["old", "a"]'"""},
+    {"status": "'RETRYING'", "attempts": "1", "started_at": "{now}"},
+    {"status": "'RUNNING'", "locked_by": "{bob}", "lease_until": "{now}", "started_at": "{now}"},
+    {"status": "'DEAD_LETTERED'", "last_outcome": "'EXPIRED'", "completed_at": "{now}"},
+)
+
+
+def _old_row(empty: Backend, **values: str) -> uuid.UUID:
+    """Insert a job as a program of that version did; returns its id."""
+    job_id, now = new_job_id(), {"sqlite": "1", "postgres": "to_timestamp(1)"}[empty.engine]
+    values = {
+        "id": empty.literal(job_id), "queue": "'default'", "topic": f"'{TOPIC}'",
+        "payload": "'{{}}'", "next_run_at": "{now}", "submitted_at": "{now}",
+    } | values  # fmt: skip
+    row = ", ".join(value.format(now=now, bob=empty.literal(BOB)) for value in values.values())
+    empty.execute(f"INSERT INTO pulse_jobs ({', '.join(values)}) VALUES ({row})")
+    return job_id
+
+
+async def _migrated(empty: Backend) -> None:
+    store = empty.open()
+    await store.migrate()
+    await store.aclose()
 
 
 def test_both_engines_have_the_same_versions():
