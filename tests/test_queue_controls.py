@@ -52,6 +52,15 @@ async def test_a_paused_queue_starts_nothing_and_a_resumed_one_starts_at_once(st
     assert [run.job_id for run in await claim(store)] == ids[1:]
 
 
+async def test_a_row_that_says_nothing_does_not_stop_the_queue(store, backend):
+    """SQL by hand resumes a queue like this; the row goes with the next claim."""
+    (job_id,) = await many(store, 1)
+    await store.controls.pause(*QUEUE)
+    assert await claim(store) == []
+    backend.execute("UPDATE pulse_controls SET paused = (1 = 0), paused_at = NULL")
+    assert [run.job_id for run in await claim(store)] == [job_id]
+
+
 async def test_other_queues_go_on(store):
     await submitted(store, queue="other")
     await store.controls.pause(*QUEUE)

@@ -144,7 +144,7 @@ class PostgresStore(SqlStore, ForkAware):
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
         partly, told = await self.run(locked.settle_free(self.engine, reports))
         await self.follow(told)
-        await self.hint_freed(reports)
+        await self.hint_freed([each for each in reports if each.lease not in partly.locked])
         return partly
 
     def joined(self, connection: Any) -> Submitter:

@@ -124,12 +124,12 @@ def _change(engine: Engine, key: ControlKey, change: Change) -> Script[Changed]:
     new = change(old or Control(scope=key.scope, name=key.name))
     if new == old:
         return Changed(new, is_new=False)
-    names = {"scope": key.scope.value, "name": key.name}
     if new.is_neutral:
-        yield Statement(engine.controls.remove_control, names)
+        yield from remove(engine, key)
         return Changed(Control(scope=key.scope, name=key.name), is_new=True)
     if old is not None and old.is_neutral:
         yield from _check_room(engine)
+    names = {"scope": key.scope.value, "name": key.name}
     values = {
         "paused": new.paused,
         "paused_by": new.paused_by,
@@ -138,6 +138,12 @@ def _change(engine: Engine, key: ControlKey, change: Change) -> Script[Changed]:
     }
     [row] = yield Statement(engine.controls.put_control, names | values)
     return Changed(decode.control(engine.dialect, row), is_new=True)
+
+
+def remove(engine: Engine, key: ControlKey) -> Script[None]:
+    """Remove a control that governs nothing, under its lock."""
+    names = {"scope": key.scope.value, "name": key.name}
+    yield Statement(engine.controls.remove_control, names)
 
 
 def _lock(engine: Engine, keys: Iterable[ControlKey]) -> Script[None]:

@@ -74,6 +74,8 @@ def governed(
     """Claim by ``inner`` what the control of a queue permits, of up to ``limit`` jobs."""
     permission = yield from _permission(engine, queue, limit)
     if permission.control.is_neutral:
+        # Also a row that says nothing, such as SQL by hand may leave: it would stop the queue.
+        yield from controls.remove(engine, ControlKey(ControlScope.QUEUE, queue))
         floors.is_governed = False
         floors.forget()
         return Assignments()
