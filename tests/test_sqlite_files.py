@@ -24,17 +24,26 @@ from pulsed.store.results import Submitted
 from pulsed.store.sqlite import checkpoint
 from pulsed.store.sqlite.connections import SqliteOptions
 from pulsed.store.sqlite.store import SqliteStore
-from tests.support.backends import close_blocking, only_sqlite
+from tests.support.backends import close_blocking, file_with_tables, only_sqlite
 from tests.support.jobs import EVERYTHING, a_job, claim, row, submitted
 from tests.support.programs import python
 
 backend = only_sqlite
 
+PAGE = 4_096
+"""Bytes, unless a file is made with another size."""
+
 # -- a full disk ----------------------------------------------------------------------------------
 
 
+def little_room() -> SqliteOptions:
+    """Room for some jobs beside the tables, however many of these there are; one try."""
+    tables = len(file_with_tables()) // PAGE
+    return SqliteOptions(max_pages=tables + 30, retry=RetryPolicy.disabled())
+
+
 async def test_a_full_disk_refuses_cleanly_and_recovers(database, clock):
-    small = SqliteStore(database, SqliteOptions(max_pages=60, retry=RetryPolicy.disabled()))
+    small = SqliteStore(database, little_room())
     stored: list[UUID] = []
     with pytest.raises(StorageFull, match="Nothing was stored"):  # noqa: PT012 - which of them
         while True:
@@ -55,7 +64,7 @@ async def test_a_full_disk_refuses_cleanly_and_recovers(database, clock):
 
 
 async def test_a_full_disk_in_a_group_acknowledges_nothing_that_is_not_there(database):
-    store = SqliteStore(database, SqliteOptions(max_pages=60, retry=RetryPolicy.disabled()))
+    store = SqliteStore(database, little_room())
     await store.counts(EVERYTHING)
     jobs = [a_job(payload='{"x":"' + "x" * 20_000 + '"}') for _ in range(60)]
     answers = await asyncio.gather(*(store.submit([job]) for job in jobs), return_exceptions=True)

@@ -150,6 +150,7 @@ SAYS_MORE = {
     "on_duplicate": "replace",
     "expires": 60.5,
     "expires_at": datetime(2200, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
+    "limit_key": "mail:7",
 }
 """Of every field that a job need not have, a value."""
 
