@@ -13,6 +13,7 @@ import pytest
 from pulsed import Pulse
 from pulsed.model.audit import Operator
 from pulsed.model.bulk import CANCEL
+from pulsed.model.control import ControlScope, Numbers
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobFilter, JobRow, PayloadField, Status, WorkerInfo
 from pulsed.model.outcome import Failed, Succeeded
@@ -338,11 +339,17 @@ async def test_a_search_that_could_hit_others_is_refused(tab, q, says):
 async def test_completion_offers_what_there_is(tab, store):
     await submitted(store, topic="send_email", queue="mail", tags=("campaign 7",))
     await a_dead_job(store, "TimeoutError: 30 s")
+    await submitted(store, key="invoice 7", limit_key="partner,acme")
+    await store.controls.declare(ControlScope.LIMIT, {"openai": Numbers(running=5)})
     for text, offered in {
         "topic:sen": "topic:send_email",
         "queue:m": "queue:mail",
         "tag:": 'tag:"campaign 7"',
         "error:ti": "error:TimeoutError",
+        "key:inv": 'key:"invoice 7"',
+        "limit:op": "limit:openai",
+        "limit:acme": "limit:partner,acme",
+        "outcome:exp": "outcome:expired",
     }.items():
         answer = await tab.get(f"/jobs/complete?q={quote(text)}")
         assert offered.replace('"', '\\"') in answer.body

@@ -90,6 +90,17 @@ class Jobs:
             await read_one(self._store, checked)
         return failures
 
+    async def awhy(self, job_id: JobId) -> builtins.list[str]:
+        """Read in sentences where a job stands and what it waits for.
+
+        They are for people, and may change: who has paused its queue, which jobs hold its limit,
+        until when a rate is used up, when it expires, which worker is missing. There are none if it
+        has ended, unless it expired, or another job has taken its key since.
+        """
+        from pulsed.engine.held_back import why  # noqa: PLC0415 - only for those who ask
+
+        return await why(self._store, await read_one(self._store, checked_id(job_id)))
+
     async def acancel(self, job_id: JobId) -> Status:
         """Cancel a job, or ask it to stop if it is running.
 
@@ -185,6 +196,7 @@ class Jobs:
     counts = blocking(acounts)
     counts_by = blocking(acounts_by)
     failures = blocking(afailures)
+    why = blocking(awhy)
     cancel = blocking(acancel)
     retry = blocking(aretry)
     edit_and_retry = blocking(aedit_and_retry)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pulsed.engine.lanes import Lanes
 from pulsed.engine.limits import LimitState, limit_state
+from pulsed.engine.why import pause_in_words, resume_command
 from pulsed.errors import AccessDenied, InvalidOption, ServerTooOld
 from pulsed.model.control import Control, ControlKey, ControlScope
 from pulsed.store.base import Store
@@ -92,15 +93,8 @@ def _paused_with(control: Control, due: Sequence[Backlog], now: datetime) -> War
 
 
 def _paused(control: Control, waiting: str, now: datetime) -> Warn:
-    since = ""
-    if control.paused_at is not None:
-        since = f" {format_duration((now - control.paused_at).total_seconds())} ago"
-    by = f" by {control.paused_by}" if control.paused_by else ""
-    return Warn(
-        f"{control.scope.capitalize()} {control.name} was paused{by}{since}, and {waiting}. "
-        "Resume it when it may go on:",
-        f"pulsed {control.scope}s resume {shlex.quote(control.name)}",
-    )
+    what = f"{control.scope.capitalize()} {control.name} {pause_in_words(control, now)}"
+    return Warn(f"{what}, and {waiting}. Resume it when it may go on:", resume_command(control))
 
 
 def _full(limit: LimitState) -> Warn:

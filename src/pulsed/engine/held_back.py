@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
 from pulsed.engine.limits import limit_reasons
 from pulsed.engine.queues import next_start
-from pulsed.engine.why import explain
+from pulsed.engine.why import explain, paused_reason
 from pulsed.errors import AccessDenied, InvalidOption, ServerTooOld
 from pulsed.model.control import Control, ControlScope, Numbers, described
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
-from pulsed.model.lifecycle import CLAIMABLE
+from pulsed.model.lifecycle import CLAIMABLE, REPLAYABLE
 from pulsed.store.base import Store
 from pulsed.wording import counted, format_duration
 
@@ -21,7 +20,10 @@ SHOWN = 5
 
 
 async def why(store: Store, job: JobRow, workers: Sequence[WorkerInfo] | None = None) -> list[str]:
-    """Return sentences on where a job stands and what it waits for; none if it has ended."""
+    """Return sentences on where a job stands and what it waits for.
+
+    There are none if it has ended, unless it expired, or another job has taken its key since.
+    """
     now = await store.now()
     present = await store.workers() if workers is None else workers
     try:
@@ -30,7 +32,7 @@ async def why(store: Store, job: JobRow, workers: Sequence[WorkerInfo] | None = 
         reasons = []
     except InvalidOption as error:
         reasons = [str(error)]
-    return explain(job, present, now, reasons)
+    return [*explain(job, present, now, reasons), *await _key_taken(store, job)]
 
 
 async def held_back(store: Store, job: JobRow, now: datetime) -> list[str]:
@@ -39,19 +41,22 @@ async def held_back(store: Store, job: JobRow, now: datetime) -> list[str]:
         return []
     queue = await store.controls.get(ControlScope.QUEUE, job.queue)
     topic = await store.controls.get(ControlScope.TOPIC, job.topic)
-    reasons = [_paused(control, now) for control in (queue, topic) if control.paused]
+    reasons = [paused_reason(control, now) for control in (queue, topic) if control.paused]
     reasons += await _at_its_limit(store, queue)
     reasons += await _throttled(store, queue, now)
     return reasons + await limit_reasons(store, job, now)
 
 
-def _paused(control: Control, now: datetime) -> str:
-    by = f" by {control.paused_by}" if control.paused_by else ""
-    since = ""
-    if control.paused_at is not None:
-        since = f" {format_duration((now - control.paused_at).total_seconds())} ago"
-    command = f"pulsed {control.scope}s resume {shlex.quote(control.name)}"
-    return f"its {control.scope} {control.name!r} was paused{by}{since}: resume it with `{command}`"
+async def _key_taken(store: Store, job: JobRow) -> list[str]:
+    """Return which job has taken the key of one that could be retried otherwise."""
+    if job.key is None or job.key_held or job.status not in REPLAYABLE:
+        return []
+    where = JobFilter(topic=job.topic, key=job.key, holds_key=True)
+    return [
+        f"it cannot be retried now: job {holder.id}, which is {holder.status}, has taken its key "
+        f"{job.key!r}"
+        for holder in await store.list_jobs(where, limit=1)
+    ]
 
 
 async def _at_its_limit(store: Store, queue: Control) -> list[str]:

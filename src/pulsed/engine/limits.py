@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import msgspec
 
+from pulsed.engine.why import paused_reason
 from pulsed.model.control import Control, ControlScope, Numbers, described
 from pulsed.model.job import JobFilter, JobRow, Status
 from pulsed.model.limit import KeyUse, split_key
@@ -119,10 +119,10 @@ async def limit_reasons(store: Store, job: JobRow, now: datetime) -> list[str]:
     control = await store.controls.get(ControlScope.LIMIT, split_key(job.limit_key)[0])
     name = job.limit_key
     if control.paused:
-        command = f"pulsed limits resume {shlex.quote(control.name)}"
-        return [f"its limit {control.name!r} is paused: resume it with `{command}`"]
+        return [paused_reason(control, now)]
     return [
         *await _slots_reason(store, name, control.numbers),
+        *await _order_reason(store, job, control.numbers),
         *await _rate_reason(store, name, control.numbers, now),
     ]
 
@@ -138,6 +138,19 @@ async def _slots_reason(store: Store, key: str, numbers: Numbers) -> list[str]:
     holders = await store.list_jobs(where, limit=SHOWN)
     said = _named((str(each.id) for each in holders), running)
     return [f"its limit {key!r} allows {counted(most, 'job')} at once, and these run: {said}"]
+
+
+async def _order_reason(store: Store, job: JobRow, numbers: Numbers) -> list[str]:
+    """Return which job comes first: of a sequence, one that has started keeps its turn."""
+    if not numbers.sequential or job.started_at is not None:
+        return []
+    where = JobFilter(status=(Status.RETRYING, Status.WAITING), limit_key=job.limit_key)
+    started = [each for each in await store.list_jobs(where, limit=SHOWN) if each.started_at]
+    return [
+        f"its limit {job.limit_key!r} runs jobs in order, and {each.id} keeps its turn until it "
+        f"ends: it is {each.status}"
+        for each in started[:1]
+    ]
 
 
 async def _rate_reason(store: Store, key: str, numbers: Numbers, now: datetime) -> list[str]:

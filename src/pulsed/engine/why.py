@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from pulsed.model.control import Control
 from pulsed.model.job import JobRow, Status, WorkerInfo
 from pulsed.model.lifecycle import CLAIMABLE, SUSPECT_AFTER
 from pulsed.model.step import StepKind
@@ -38,8 +39,10 @@ def explain(
     although it is due; ``held_back.py`` finds that.
     """
     if job.status in CLAIMABLE:
-        waiting = _waiting(job, workers, now, held_back)
-        return [*waiting, *_expiring(job, now), *_crashed(job)]
+        expiring = _expiring(job, now)
+        has_expired = bool(expiring) and job.expires_at is not None and job.expires_at <= now
+        waiting = [] if has_expired else _waiting(job, workers, now, held_back)
+        return [*waiting, *expiring, *_crashed(job)]
     if job.status is Status.RUNNING:
         return [*_running(job, workers, now), *_crashed(job)]
     if job.has_expired and job.expires_at is not None:
@@ -64,6 +67,24 @@ def no_worker_for(queue: str, topic: str, workers: Sequence[WorkerInfo]) -> str 
             "declares it deployed, and imported by the app?"
         )
     return None
+
+
+def pause_in_words(control: Control, now: datetime) -> str:
+    """Return who paused something, and how long ago: ``was paused by ada 2 h ago``."""
+    by = f" by {control.paused_by}" if control.paused_by else ""
+    at = control.paused_at
+    return f"was paused{by}" + ("" if at is None else f" {format_duration(_since(at, now))} ago")
+
+
+def resume_command(control: Control) -> str:
+    """Return the command that ends a pause."""
+    return f"pulsed {control.scope}s resume {shlex.quote(control.name)}"
+
+
+def paused_reason(control: Control, now: datetime) -> str:
+    """Return that a job waits because its queue, topic or limit is paused."""
+    what = f"its {control.scope} {control.name!r} {pause_in_words(control, now)}"
+    return f"{what}: resume it with `{resume_command(control)}`"
 
 
 def unserved_queue(

@@ -267,6 +267,9 @@ class Completions:
     queues: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    """Names of limits, and keys of them that jobs have."""
 
 
 def complete(text: str, known: Completions) -> list[str]:
@@ -287,6 +290,8 @@ def complete(text: str, known: Completions) -> list[str]:
         "queue": known.queues,
         "tag": known.tags,
         "error": known.errors,
+        "key": known.keys,
+        "limit": known.limits,
         "since": ("5m", "1h", "24h", "7d"),
         "until": ("1h", "24h", "7d"),
     }

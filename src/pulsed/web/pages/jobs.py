@@ -16,6 +16,7 @@ from pulsed.client.one_job import checked_id
 from pulsed.client.operator import operator
 from pulsed.errors import InvalidOption
 from pulsed.model.bulk import CANCEL, DELETE, RETRY, RUN_NOW, BulkAct
+from pulsed.model.control import ControlScope
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
 from pulsed.model.page import Counts, Page, bound_of
 from pulsed.web import search as searching
@@ -259,11 +260,14 @@ async def _known(call: PageCall) -> Completions:
     topics = {handler.topic for handler in call.app.registry}
     topics |= {topic for worker in workers for topic in worker.topics}
     queues = {queue for worker in workers for queue in worker.queues}
+    limits = {key.name for key in await call.site.controls() if key.scope is ControlScope.LIMIT}
     return Completions(
         topics=_sorted(topics | {job.topic for job in recent}),
         queues=_sorted(queues | {job.queue for job in recent}),
         tags=_sorted(tag for job in recent for tag in job.tags),
         errors=_sorted(job.last_error.partition(":")[0] for job in recent if job.last_error),
+        keys=_sorted(job.key for job in recent if job.key),
+        limits=_sorted(limits | {job.limit_key for job in recent if job.limit_key}),
     )
 
 
