@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from pulsed import Pulse
 from pulsed.engine.process.service_manager import LONGEST_STATUS, ServiceManager
 from tests.support.commands import PATIENCE, Command
 
 APP = """
+import asyncio, pathlib
 from pulsed import Pulse
 
 app = Pulse("sqlite:///jobs.db")
 
 @app.job
-def nothing() -> None: ...
+async def wait() -> None:
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.01)
 """
 
 
@@ -52,10 +56,13 @@ WATCHED = {"NOTIFY_SOCKET": "notify", "WATCHDOG_USEC": "200000"}
 def test_a_worker_says_that_it_is_ready_alive_and_stopping(manager, tmp_path):
     with Command(tmp_path, "worker", "shop:app", **WATCHED) as worker:
         assert manager.heard("READY=1") == ["READY=1", "STATUS=running: 0 of 100 slots in use"]
-        assert manager.heard("WATCHDOG=1")[1] == "STATUS=running: 0 of 100 slots in use"
-        manager.heard("WATCHDOG=1")
+        Pulse(f"sqlite:///{tmp_path / 'jobs.db'}").enqueue("wait")
+        manager.heard("STATUS=running: 1 of 100 slots in use")
         worker.signal(signal.SIGTERM)
-        assert manager.heard("STOPPING=1")[1] == "STATUS=draining: 0 of 100 slots in use"
+        draining = "STATUS=draining: 1 of 100 slots in use"
+        assert manager.heard("STOPPING=1") == ["STOPPING=1", draining]
+        assert manager.heard(draining) == ["WATCHDOG=1", draining]  # a drain may take long
+        (tmp_path / "go").touch()
         assert worker.ended() == 0
 
 
@@ -64,7 +71,7 @@ def test_a_supervisor_reports_and_its_workers_do_not(manager, tmp_path):
     with Command(tmp_path, "worker", "shop:app", *options, **WATCHED) as parent:
         assert manager.heard("READY=1")[1] == "STATUS=2 processes of 2"
         manager.heard("WATCHDOG=1")
-        parent.said("slots; topics nothing", times=2)
+        parent.said("slots; topics wait", times=2)
         parent.signal(signal.SIGTERM)
         assert manager.heard("STOPPING=1")[1].startswith("STATUS=draining")
         assert parent.ended() == 0
