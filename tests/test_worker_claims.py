@@ -6,21 +6,24 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
 from pulsed.engine.worker import worker as worker_module
+from pulsed.engine.worker.claimer import Claimer, SlotGroup
+from pulsed.engine.worker.leases import Leases
 from pulsed.errors import StorageFull
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import Assignment, Lease, Status
 from pulsed.store.base import Listener
+from pulsed.store.results import Assignments
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend
 from tests.support.clock import Clock
 from tests.support.faults import Fault
-from tests.support.jobs import BOB, a_policy
+from tests.support.jobs import ALICE, BOB, a_policy
 from tests.support.workers import (
     NEVER,
     all_finished,
@@ -399,3 +402,23 @@ async def test_a_worker_whose_reports_pile_up_stops_claiming_and_recovers(
         full = False
         jobs = await all_finished(store, ids)
     assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
+
+
+async def test_the_earliest_time_to_come_back_counts_of_all_queues(store: SqlStore, monkeypatch):
+    again_in = {"now": 0.0, "later": 5.0, "whenever": None}
+
+    async def claim(_: Any, queue: str, *__: Any) -> Assignments:
+        return Assignments(again_in=again_in[queue])
+
+    monkeypatch.setattr(store, "claim", claim)
+    claimer = Claimer(
+        store,
+        ALICE,
+        cast("Leases", None),
+        queues=list(again_in),
+        groups=[SlotGroup([a_policy()], 1, lambda: 1)],
+        poll=1.0,
+        start=lambda *_: None,
+    )
+    assert await claimer.tick()
+    assert claimer.again_in == 0.0

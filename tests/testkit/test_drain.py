@@ -15,7 +15,9 @@ from pulsed import (
     Backoff,
     Context,
     JobFailed,
+    Limit,
     Pulse,
+    Rate,
     RetryAfter,
     SignalTimeout,
     Snooze,
@@ -278,6 +280,17 @@ def test_skipping_time_ends_although_schedules_do_not(app: Pulse, sandbox: Sandb
     assert "later succeeded" in outcomes(sandbox.drain(skip_time=True))
     assert sandbox.clock.now == START + timedelta(hours=5)
     assert 1 <= len(fired) <= 5
+
+
+def test_time_is_skipped_to_the_permits_of_a_rate(app: Pulse, sandbox: Sandbox):
+    @app.job(limit=Limit(rate=Rate(1, per=60)))
+    def ask() -> None: ...
+
+    for _ in range(3):
+        ask.enqueue()
+    assert outcomes(sandbox.drain()) == ["ask succeeded"], "time stands still"
+    assert outcomes(sandbox.drain(skip_time=True)) == ["ask succeeded"] * 2
+    assert (sandbox.clock.now - START).total_seconds() == pytest.approx(120, abs=0.01)
 
 
 def test_the_pause_between_tries_of_a_step_takes_no_time(app: Pulse, sandbox: Sandbox):

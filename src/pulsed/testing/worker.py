@@ -10,7 +10,7 @@ import asyncio
 import collections
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Unpack
 
 from pulsed.engine.upkeep.watchdog import Watchdog
@@ -199,7 +199,7 @@ class DrainingWorker(Worker):
         clock, until = self._drained.clock, self._drained.until
         if clock is None or (until is None and not self._drained.skip_time):
             return False
-        instants = [await self._next_job()]
+        instants = [await self._next_job(), self._next_permit(clock)]
         if until is not None:  # schedules go on for ever, so only an end makes them due
             instants += [(await self.store.schedules.due(1)).next_run_at, until]
         later = [instant for instant in instants if instant is not None and instant > clock.now]
@@ -208,6 +208,11 @@ class DrainingWorker(Worker):
         clock.move_to(min(later))
         await self._clock.measure()
         return True
+
+    def _next_permit(self, clock: Clock) -> datetime | None:
+        """Return when a rate permits a job that is due; None: none holds one back."""
+        seconds = self._claimer.again_in
+        return None if seconds is None else clock.now + timedelta(seconds=seconds, microseconds=1)
 
     async def _next_job(self) -> datetime | None:
         """Return when the next job of these handlers is due; None: none has a time."""

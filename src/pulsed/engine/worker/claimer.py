@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -90,7 +89,7 @@ class Claimer:
         self._in_doubt_until = 0.0
         self._failures = 0
         self._was_busy = False
-        self._again_in: float | None = None
+        self.again_in: float | None = None
         """Seconds after which a rate permits a job that is due in one of the queues."""
         self._awaits_slot = False
         """Whether a group had no free slot, so that one which becomes free is reason to claim."""
@@ -140,7 +139,7 @@ class Claimer:
     def _pause(self) -> float:
         """Return the seconds until the next poll: earlier if a rate permits a job before."""
         poll = self._poll * random.uniform(0.9, 1.1)  # noqa: S311
-        return poll if self._again_in is None else min(poll, self._again_in)
+        return poll if self.again_in is None else min(poll, self.again_in)
 
     def _after_failure(self, failures: int) -> float:
         self._failures = failures
@@ -155,7 +154,7 @@ class Claimer:
         self._alarm.reset()
         if self.in_doubt:
             await self.release_unknown()
-        self._again_in = None
+        self.again_in = None
         self._awaits_slot = False
         groups, is_drained = list(self._groups), True
         for queue in self._order():
@@ -215,8 +214,9 @@ class Claimer:
     async def _claim(self, queue: str, group: SlotGroup, free: int) -> list[Assignment]:
         asked_at = time.monotonic()
         claimed = await self._store.claim(self._worker_id, queue, group.topics, free)
-        if claimed.again_in is not None:
-            self._again_in = min(self._again_in or math.inf, claimed.again_in)
+        self.again_in = min(
+            (each for each in (self.again_in, claimed.again_in) if each is not None), default=None
+        )
         events = self._store.events
         if JobsClaimed in events.wanted:
             seconds = time.monotonic() - asked_at

@@ -170,6 +170,7 @@ def _claim_by_turns(walk: _Walk) -> Script[None]:
         if is_cut and (len(new) == len(rows) or not wrapped):
             after = list(rows)[-1]
         elif wrapped:
+            rotation.saw_all(seen)
             break
         else:
             after, wrapped, reached_end = "", True, True

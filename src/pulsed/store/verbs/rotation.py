@@ -88,6 +88,11 @@ class Rotation:
             self._permits.clear()
         self._permits[key] = self.clock() + seconds
 
+    def saw_all(self, keys: set[str]) -> None:
+        """Await no permit for a key that has no job any more; these are all that have one."""
+        for key in self._permits.keys() - keys:
+            self._permits.pop(key, None)
+
     def next_permit(self) -> float | None:
         """Return the seconds until a key that waits for one has a permit."""
         now = self.clock()
