@@ -65,9 +65,11 @@ class TestWorkflows:
         commands = [step["run"] for step in self.steps() if "run" in step]
         assert commands
         for command in commands:
-            found = re.match(r"python3 dev\.py (\w+)", command)
+            found = re.match(r"python3 dev\.py (\w+)|(?:docker|kubectl) ", command)
             assert found
-            assert found[1] in dev.COMMANDS
+            assert found[1] is None or found[1] in dev.COMMANDS
+            for name in re.findall(r"\bdeploy/[\w/.]+", command):
+                assert (ROOT / name).exists()
 
     def test_they_name_a_version_of_every_action(self):
         for step in self.steps():

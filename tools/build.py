@@ -97,6 +97,7 @@ def try_out(wheel: Path) -> None:
             [python, "-m", "pip", "check", "-q", "--disable-pip-version-check"],
             [python, "-c", "import pulsed"],
             [pulsed, "--version"],
+            [pulsed, "init", "shop"],
             [pulsed, "migrate", "up", "--url", f"sqlite:///{folder}/jobs.db"],
         ):
             subprocess.run(command, cwd=folder, check=True)
