@@ -36,8 +36,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import psycopg
-
 from pulsed import Backoff, Context, Pulse, PulsedError, Router, Snooze
 from tests.support.scratch_postgres import ScratchPostgres
 
@@ -242,6 +240,8 @@ def reading(url: str) -> Iterator[Query]:
     if url.startswith("sqlite"):
         connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)
     else:
+        import psycopg  # noqa: PLC0415 - the many workers of a storm do not need it
+
         connection = psycopg.connect(url, autocommit=True)
     with closing(connection):
         yield lambda sql: connection.execute(sql).fetchall()
