@@ -83,7 +83,7 @@ async def test_a_queue_shows_what_is_due_and_running_and_who_takes_from_it(seed,
     assert "default 3 " in text
     assert "orphan no live worker takes from it 1 " in text
     topics = (await tab.get("/queues/default")).text
-    assert f"{TOPIC} 3 " in topics
+    assert f"{TOPIC} Pause 3 " in topics
     assert "host-1:812 0 of 4 slots" in topics
     assert "No live worker takes from it." in (await tab.get("/queues/orphan")).text
 
