@@ -58,6 +58,10 @@ def pictures(jobs: dict[str, str]) -> list[Picture]:
         Picture("new-job", "/jobs/new?topic=send_email"),
         Picture("queues", "/queues"),
         Picture("queue", "/queues/media"),
+        Picture("queue-paused", "/queues/partners"),
+        Picture("limits", "/limits"),
+        Picture("limit", "/limits/export_orders"),
+        Picture("bulk", f"/bulk/{jobs['bulk']}?q=topic%3Adescribe_product"),
         Picture("schedules", "/schedules"),
         Picture("schedule", "/schedules/inventory?app=shop"),
         Picture("workflows", "/workflows"),
@@ -75,8 +79,10 @@ async def build(path: Path) -> dict[str, str]:
     """Write the shop into a new file; returns the ids of jobs to look at."""
     fast = SqliteOptions(synchronous="NORMAL")
     sim = Simulation(lambda clock: SqliteStore(path, fast, clock=clock), NOW)
-    await Shop(sim).open()
+    shop = Shop(sim)
+    await shop.open()
     found = {
+        "bulk": str(shop.bulk),
         "dead": await newest(sim.store, "charge_card", Status.DEAD_LETTERED),
         "order": await newest(sim.store, "place_order", Status.WAITING, kind="SIGNAL"),
         "catalog": await newest(sim.store, "render_catalog", Status.WAITING),

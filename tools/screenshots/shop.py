@@ -27,6 +27,7 @@ from pulsed.model.schedule import CatchUp, ScheduleSpec
 from pulsed.model.step import Checkpoint, StepKey, StepKind, StepState, Wait
 from pulsed.model.workflow import Record, child_id, family
 from pulsed.version import __version__
+from tools.screenshots.controls import govern
 from tools.screenshots.simulation import Script, Simulation, Try
 
 NOW = datetime(2026, 11, 17, 10, 24, 30, tzinfo=UTC)
@@ -81,14 +82,14 @@ class Staff(NamedTuple):
 
 
 GENERAL = (
-    "cleanup_carts", "nightly_report", "place_order", "rebuild_search", "ship_item",
-    "sync_inventory", "update_prices",
+    "book_payout", "cleanup_carts", "describe_product", "export_orders", "nightly_report",
+    "place_order", "push_stock", "rebuild_search", "ship_item", "sync_inventory", "update_prices",
 )  # fmt: skip
 MAIL = ("send_email", "send_sms")
 PAYMENTS = ("bank_statements", "charge_card", "refund")
 MEDIA = ("encode_video", "render_catalog", "render_page", "resize_image")
 
-APPLICATION, POST = ("default", "reports"), ("mail",)
+APPLICATION, POST = ("default", "partners", "reports"), ("mail",)
 
 
 def _worker(number: int) -> UUID:
@@ -234,6 +235,8 @@ class Shop:
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
+        self.bulk: UUID | None = None
+        """A bulk operation."""
 
     async def open(self) -> None:
         """Write everything."""
@@ -246,6 +249,7 @@ class Shop:
         await self.schedules()
         self.operators()
         await self.sim.run()
+        self.bulk = await govern(self.sim, WORKERS["app-1"].id)
         await self.right_now()
         await statistics(self.sim)
 

@@ -94,13 +94,13 @@ def _paused_with(control: Control, due: Sequence[Backlog], now: datetime) -> War
 
 def _paused(control: Control, waiting: str, now: datetime) -> Warn:
     what = f"{control.scope.capitalize()} {control.name} {pause_in_words(control, now)}"
-    return Warn(f"{what}, and {waiting}. Resume it when it may go on:", resume_command(control))
+    return Warn(f"{what}, and {waiting}.", resume_command(control))
 
 
 def _full(limit: LimitState) -> Warn:
     waiting = f"{_jobs(limit.waiting, at_least=limit.at_least)} wait"
     return Warn(
-        f"Limit {limit.name} is full: {limit.in_words}, and {waiting}. Raise it, or let them wait:",
+        f"Limit {limit.name} is full: {limit.in_words}, and {waiting}.",
         f"pulsed limits show {shlex.quote(limit.name)}",
     )
 

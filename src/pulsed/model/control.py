@@ -18,6 +18,7 @@ from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.model.checked import checked_count
 from pulsed.model.limit import HEAVIEST, MOST_RUNNING, MOST_WEIGHTS, Limit
 from pulsed.model.rate import Rate
+from pulsed.wording import counted
 
 SHORTEST_AGE = 0.001
 """Seconds after which a waiting job's priority rises by one."""
@@ -169,7 +170,7 @@ def described(numbers: Numbers) -> str:
     if numbers.sequential:
         words.append("sequential")
     if numbers.weights:
-        words.append(f"{len(numbers.weights):,} weights")
+        words.append(counted(len(numbers.weights), "weight"))
     return ", ".join(words) or "no limits"
 
 

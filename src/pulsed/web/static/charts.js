@@ -53,7 +53,7 @@
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [
         { ...axis, size: 26, gap: 4, grid: { show: false }, values: [[86400, "{MM}-{DD}", "", "", "", "", "", "", 1], [60, "{HH}:{mm}", "", "", "", "", "", "", 1]] },
-        { ...axis, size: 46, gap: 6, values: kind.values },
+        { ...axis, size: 56, gap: 6, values: kind.values },
       ],
     }, data, element);
     drawn.set(element, { plot, theme: theme() });
