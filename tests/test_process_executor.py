@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,14 @@ from tests.support.workers import (
     handler,
     result,
     row,
+    running_worker,
     submit,
     submit_with,
     until,
 )
 
 
-@asynccontextmanager
-async def working(store: Store, **options: Any) -> AsyncIterator[Working]:
+def working(store: Store, **options: Any) -> AbstractAsyncContextManager[Working]:
     """A worker of the app's handlers; drained at the end of the block."""
     given = {"poll": 0.5, "tick": NEVER, "concurrency": 10, "job_processes": 1} | options
     origin = locate(app, "sqlite:///:memory:")
@@ -53,13 +52,7 @@ async def working(store: Store, **options: Any) -> AsyncIterator[Working]:
         arounds=app._arounds,
         origin=lambda: origin,
     )
-    running = Working(worker)
-    try:
-        yield running
-    finally:
-        worker.stop()
-        if not running.task.done():
-            await running.ended()
+    return running_worker(worker)
 
 
 async def returned(store: Store, job_id: UUID) -> Any:

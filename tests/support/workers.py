@@ -73,12 +73,16 @@ class Working:
         return await self.ended()
 
 
-@asynccontextmanager
-async def working(
+def working(
     store: Store, *handlers: Handler[Any] | Callable[..., Any], **options: Any
-) -> AsyncIterator[Working]:
+) -> AbstractAsyncContextManager[Working]:
     """A running worker; drained at the end of the block, unless it has ended already."""
-    worker = a_worker(store, *handlers, **options)
+    return running_worker(a_worker(store, *handlers, **options))
+
+
+@asynccontextmanager
+async def running_worker(worker: Worker) -> AsyncIterator[Working]:
+    """Run a worker; it is drained at the end of the block, unless it has ended already."""
     running = Working(worker)
     try:
         yield running

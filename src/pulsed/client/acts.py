@@ -66,9 +66,7 @@ _NEEDED: Mapping[BulkKind, frozenset[str]] = {
 def checked_act(act: BulkAct) -> BulkAct:
     """Return an act with just the arguments that it needs, all of them valid."""
     needed = _NEEDED.get(act.kind, frozenset())
-    given = {
-        name for name in ("at", "delay", "priority", "queue") if getattr(act, name) is not None
-    }
+    given = {name for name in _ARGUMENTS if getattr(act, name) is not None}
     if len(given) != min(1, len(needed)) or not given <= needed:
         wanted = " or ".join(sorted(needed)) or "no argument"
         raise InvalidOption(f"To {act.kind.verb} jobs takes {wanted}.")
