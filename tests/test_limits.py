@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from pulsed.model.control import ControlScope, Numbers
 from pulsed.model.job import Assignment, Status
 from pulsed.model.outcome import Failed, Released, Snoozed, Succeeded
 from pulsed.model.rate import Rate
+from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs import limited as walk
 from pulsed.store.verbs.script import VerbKind
 from tests.support.jobs import (
@@ -372,6 +374,29 @@ async def test_more_keys_than_one_claim_visits_are_visited_by_the_next_ones(stor
         taken, claims = await come_at_once(store)
         assert not taken
         assert claims <= 8, "keys that have nothing to start are walked again and again"
+
+
+@pytest.mark.embedded("reads the locks of a claim")
+async def test_only_keys_with_due_jobs_are_locked(store, backend):
+    """A database has memory for some thousands of locks."""
+    if backend.engine != "postgres":
+        pytest.skip("SQLite has one writer, and no such locks")
+    await limited(store, *[f"mail,{n}" for n in range(50)], delay=3600.0)
+    await limited(store, "mail,a", "mail,b")
+    perform, locks = store.perform, []
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+
+    async def counting(verb: Any) -> Any:
+        def script() -> Any:
+            result = yield from verb.script()
+            locks.extend((yield Statement(store.dialect.sql(held), {})))
+            return result
+
+        return await perform(replace(verb, script=script))
+
+    store.perform = counting
+    assert len(await take(store)) == 2
+    assert [tuple(each) for each in locks] == [(2,)]
 
 
 @pytest.mark.embedded("counts the transactions of the store")

@@ -42,7 +42,7 @@ class LimitedStatements(StatementGroup):
 
     @prepared()
     def limit_keys(self, d: Dialect) -> str:
-        """Read the keys with claimable jobs and their priorities, by a skip scan, and lock them.
+        """Read the keys with claimable jobs and their priorities, by a skip scan; lock due ones.
 
         Each step is one index look-up: the next priority of the key, or else the next key. Whether
         a priority has a due job, its first job says.
@@ -51,13 +51,14 @@ class LimitedStatements(StatementGroup):
         following = "limit_key > c.limit_key"
         head = f"{self.jobs.replace(' AS j', ' AS c')}"
         this_head = d.same_id("c.id", "heads.id")
+        skipped = f"c.limit_key IN (SELECT e.value FROM {d.elements(':skipped::json')})"
         return f"""WITH RECURSIVE heads(id, place) AS (
                 SELECT {self._head(d, "limit_key > :after::text")}, 1
                 UNION ALL
                 SELECT coalesce({self._head(d, same_key)}, {self._head(d, following)}), place + 1
                 FROM heads CROSS JOIN {head} WHERE {this_head} AND place < :most::int)
             SELECT c.limit_key, c.priority, c.next_run_at <= {d.now}, CASE
-                WHEN (c.limit_key IN (SELECT e.value FROM {d.elements(":skipped::json")})) IS TRUE
+                WHEN c.next_run_at > {d.now} OR ({skipped}) IS TRUE
                 THEN {d.false} ELSE {self.lock("c.limit_key")} END, NOT {is_free(d)}
             FROM heads CROSS JOIN {head} WHERE {this_head}
             ORDER BY heads.place"""
