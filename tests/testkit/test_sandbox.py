@@ -127,6 +127,19 @@ def test_postgres_gets_a_schema_for_each_sandbox_that_is_open(app: Pulse, postgr
     assert schemas(postgres_url) == before  # one of these was used again
 
 
+def test_a_schema_whose_session_was_cut_off_is_replaced(postgres_url: str):
+    with scratch.scratch_schema(postgres_url) as lost:
+        pass
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE classid = %s",
+            (scratch.LOCKS,),
+        )
+    with scratch.scratch_schema(postgres_url) as name:
+        assert name != lost
+        assert lost not in schemas(postgres_url)
+
+
 def test_the_schema_of_a_process_that_was_killed_is_dropped(postgres_url: str):
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(f"CREATE SCHEMA {scratch.PREFIX}orphan")

@@ -91,17 +91,25 @@ _all: list[ScratchSchema] = []
 def scratch_schema(url: str) -> Iterator[str]:
     """Lend the name of a schema that has no jobs."""
     idle = _idle.setdefault(url, [])
-    schema = next((each for each in idle if each.is_usable), None)
+    schema = _taken_from(idle)
     if schema is None:
         schema = ScratchSchema(url)
         _all.append(schema)
-    else:
-        idle.remove(schema)
-        schema.empty()
     try:
         yield schema.name
     finally:
         idle.append(schema)
+
+
+def _taken_from(idle: list[ScratchSchema]) -> ScratchSchema | None:
+    while idle:
+        schema = idle.pop()
+        # A session that was cut off, as by a restart of the server, says so when it is used.
+        with contextlib.suppress(psycopg.OperationalError):
+            if schema.is_usable:
+                schema.empty()
+                return schema
+    return None
 
 
 @atexit.register
