@@ -10,6 +10,7 @@ import random
 import select
 import signal
 import sys
+import time
 from contextlib import suppress
 from uuid import uuid4
 
@@ -39,6 +40,8 @@ ENDS: list[Outcome] = [Succeeded("1"), Failed("boom"), Released(), Snoozed(0.0)]
 PROCESSES = 8
 LIFE = 0.2
 """Seconds until the next of them is killed."""
+LEAST_KILLS = 2
+"""Processes that are killed at least, however slow the machine is."""
 
 
 def work(url: str, seed: int) -> None:
@@ -78,7 +81,7 @@ def main(url: str) -> None:
     """Keep the processes running until the input ends, and kill one after the other."""
     chance, killed = random.Random(7), 0
     children = [forked(url, seed) for seed in range(PROCESSES)]
-    while not select.select([sys.stdin], [], [], LIFE)[0]:
+    while not _may_end(killed):
         place = chance.randrange(PROCESSES)
         end(children[place])
         killed += 1
@@ -86,6 +89,15 @@ def main(url: str) -> None:
     for child in children:
         end(child)
     sys.stdout.write(f"{killed}\n")
+
+
+def _may_end(killed: int) -> bool:
+    """Wait for as long as a process lives; whether the input has ended, after enough kills."""
+    has_ended = bool(select.select([sys.stdin], [], [], LIFE)[0])
+    if has_ended and killed < LEAST_KILLS:
+        time.sleep(LIFE)
+        return False
+    return has_ended
 
 
 def end(child: int) -> None:
