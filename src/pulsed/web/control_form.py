@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pulsed.model.control import Control, described
-from pulsed.model.control_text import texts_of, typed_numbers
+from pulsed.model.control_text import typed_numbers
 from pulsed.web.site import PageCall
 
 
@@ -24,11 +24,6 @@ AGE = ControlField("age", "Waiting that raises a priority by 1", "5m")
 
 OF_LIMITS = (RUNNING, RATE, BURST)
 OF_QUEUES = (RUNNING, RATE, BURST, AGE)
-
-
-def values_of(control: Control) -> dict[str, str]:
-    """Return what the form shows: the numbers that count now."""
-    return texts_of(control.numbers)
 
 
 def typed_in(call: PageCall, fields: tuple[ControlField, ...]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from pulsed.engine.limits import KeyState, LimitState
 from pulsed.handler.options import checked_name
 from pulsed.model.control import Control, ControlScope, described
-from pulsed.web.control_form import OF_LIMITS, typed_in, values_of, whose
+from pulsed.model.control_text import texts_of
+from pulsed.web.control_form import OF_LIMITS, typed_in, whose
 from pulsed.web.render import path, term
 from pulsed.web.site import PageCall
 
@@ -67,7 +68,7 @@ async def show_one(call: PageCall) -> Response:
         wait=lambda key: _wait(key, now),
         jobs_of=lambda key: call.url("/jobs", q=term("limit", _key(name, key))),
         fields=OF_LIMITS,
-        values=values_of(control),
+        values=texts_of(control.numbers),
         base=_address(name),
         now=now,
     )

@@ -13,8 +13,9 @@ from pulsed.engine.queues import next_start
 from pulsed.engine.why import live
 from pulsed.handler.options import checked_name
 from pulsed.model.control import Control, ControlKey, ControlScope, described
+from pulsed.model.control_text import texts_of
 from pulsed.web.charts import SPANS, bars, chart_data, span_in
-from pulsed.web.control_form import OF_QUEUES, typed_in, values_of, whose
+from pulsed.web.control_form import OF_QUEUES, typed_in, whose
 from pulsed.web.render import path, term
 from pulsed.web.site import PageCall
 
@@ -93,7 +94,7 @@ async def show_one(call: PageCall) -> Response:
         running=sum(lane.running for lane in lanes.of(name).running),
         next_start=await _next_start(call, control, lanes.now),
         fields=OF_QUEUES,
-        values=values_of(control),
+        values=texts_of(control.numbers),
         base=_address(name),
         now=lanes.now,
         chart=chart_data(series),
