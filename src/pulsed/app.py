@@ -31,8 +31,6 @@ from pulsed.handler.envelope import TextCodec
 from pulsed.handler.options import checked_name
 from pulsed.model.backoff import RetryPolicy, storage_retry
 from pulsed.model.backoff import dequeue_retry as claiming_retry
-from pulsed.model.control import Numbers
-from pulsed.model.rate import Rate
 from pulsed.model.retention import Retention, checked_retention
 from pulsed.rpc.open import open_store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
@@ -49,11 +47,13 @@ if TYPE_CHECKING:
     from pulsed.client.schedules import Schedules
     from pulsed.client.stats import Statistics
     from pulsed.client.step_decorator import StepDecorator
+    from pulsed.client.stream import ItemStream
     from pulsed.client.workers import Workers
     from pulsed.engine.submissions import SubmissionRecorder
     from pulsed.engine.worker.options import WorkerSettings
     from pulsed.engine.worker.processes.messages import Origin
     from pulsed.engine.worker.worker import Exit, Worker, WorkerParts
+    from pulsed.model.rate import Rate
     from pulsed.model.schedule import ScheduleSpec
     from pulsed.store.base import Store
 
@@ -285,6 +285,8 @@ class Pulse(CodeAround):
             rate: How often jobs start: ``Rate(60, per=60)``.
             age: Seconds of waiting that raise the priority of a job by one.
         """
+        from pulsed.model.control import Numbers  # noqa: PLC0415 - few declare queues
+
         checked = checked_name("queue", name)
         if checked in self._registry.queues:
             raise ConfigError(f"The queue {name!r} is declared twice; declare it once.")
@@ -362,6 +364,19 @@ class Pulse(CodeAround):
         await send_signal(self.store, checked_id(job_id), name, payload)
 
     signal = blocking(asignal)
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def stream(self, job: Job[Any] | JobId, *, after: int = 0, follow: bool = True) -> ItemStream:
+        """Return what a job emits with ``ctx.emit``, for ``async for`` or ``for``, until it ends.
+
+        ``after`` is the position of the last item that you have. Without ``follow`` it ends with
+        the items that there are. Raises ``JobNotFound`` when it is read.
+        """
+        from pulsed.client.stream import ItemStream  # noqa: PLC0415 - not all read streams
+
+        job_id = job.id if isinstance(job, Job) else checked_id(job)
+        return ItemStream(lambda: self.store, job_id, after=after, follow=follow)
 
     def _handler_for(self, topic: str, *, unknown: bool) -> Handler[Any] | None:
         registry = self.registry

@@ -36,6 +36,17 @@ def halves(items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
     return items[:middle], items[middle:]
 
 
+def first_batch(items: Sequence[T], size: Callable[[T], int], limits: Limits) -> Sequence[T]:
+    """Return the items at the head that fit into a batch: at least one, if there are any."""
+    head = items[: limits.items]
+    total = 0
+    for number, item in enumerate(head):
+        total += size(item)
+        if total > limits.bytes and number:
+            return head[:number]
+    return head
+
+
 class Gathering(Generic[T]):
     """A batch that is being filled."""
 

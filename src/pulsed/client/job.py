@@ -29,6 +29,7 @@ from pulsed.model.lifecycle import TERMINAL
 from pulsed.store.blocking import blocking, pause
 
 if TYPE_CHECKING:
+    from pulsed.client.stream import ItemStream
     from pulsed.store.base import Store
 
 R_co = TypeVar("R_co", covariant=True)
@@ -45,6 +46,11 @@ class Client(NamedTuple):
     registry: Callable[[], Registry]
     arounds: Arounds
     """What surrounds an enqueue."""
+
+    @classmethod
+    def over(cls, store: Store) -> Client:
+        """Return a client without an app: no handler is known, and nothing surrounds a call."""
+        return cls(lambda: store, Registry, Arounds())
 
 
 class Job(Generic[R_co]):
@@ -278,6 +284,16 @@ class Job(Generic[R_co]):
         A workflow continues from its checkpoints; ``fresh=True`` restarts it from the beginning.
         """
         return self._noted(await retry_one(self._client.store(), self.id, fresh=fresh))
+
+    def stream(self, *, after: int = 0, follow: bool = True) -> ItemStream:
+        """Return what it emits with ``ctx.emit``, for ``async for`` or ``for``, until it ends.
+
+        ``after`` is the position of the last item that you have. Without ``follow`` it ends with
+        the items that there are.
+        """
+        from pulsed.client.stream import ItemStream  # noqa: PLC0415 - not all read streams
+
+        return ItemStream(self._client.store, self.id, after=after, follow=follow)
 
     refresh = blocking(arefresh)
     result = blocking(aresult)

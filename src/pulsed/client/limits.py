@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from pulsed.client.job import Client
-from pulsed.client.operator import operator
+from pulsed.client.controls import Governing
 from pulsed.engine.limits import LimitState, read_limit, read_limits
-from pulsed.errors import InvalidOption
-from pulsed.handler.options import checked_count, checked_name
-from pulsed.model.control import Control, ControlScope, Numbers
+from pulsed.handler.options import checked_count
+from pulsed.model.control import Control, ControlScope
 from pulsed.model.rate import Rate
 from pulsed.store.blocking import blocking
-from pulsed.store.controls import ControlStore
 
 MOST_KEYS = 1_000
 
 
-class LimitActs:
+class LimitActs(Governing):
     """The limits of an app's database: ``app.limits``."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @property
-    def _controls(self) -> ControlStore:
-        return self._client.store().controls
+    _scope = ControlScope.LIMIT
+    _noun = "name of the limit"
 
     async def alist(self) -> builtins.list[LimitState]:
         """Read the limits, by name: their numbers, how many jobs run and how many wait.
@@ -40,7 +32,7 @@ class LimitActs:
     async def aget(self, name: str, *, keys: int = 20) -> LimitState:
         """Read one limit, with its busiest keys: the jobs that hold them, and the next permit."""
         checked_count("keys", keys, 0, MOST_KEYS)
-        return await read_limit(self._client.store(), _checked(name), keys)
+        return await read_limit(self._client.store(), self._checked(name), keys)
 
     async def aoverride(
         self,
@@ -53,33 +45,9 @@ class LimitActs:
 
         What you leave out stays as it is; None means no such limit. Jobs that run continue.
         """
-        given: dict[str, Any] = {"running": running, "rate": rate}
-        fields = {key: value for key, value in given.items() if value is not UNSET}
-        if not fields:
-            raise InvalidOption("override() needs running= or rate=; clear() ends an override.")
-        return await self._controls.override(
-            ControlScope.LIMIT, _checked(name), Numbers(**fields), fields=[*fields], by=operator()
-        )
-
-    async def aclear(self, name: str) -> Control:
-        """Use the declared numbers again."""
-        return await self._controls.clear(ControlScope.LIMIT, _checked(name), by=operator())
-
-    async def apause(self, name: str) -> Control:
-        """Start no more jobs of a limit, whatever their keys; those that run continue."""
-        return await self._controls.pause(ControlScope.LIMIT, _checked(name), by=operator())
-
-    async def aresume(self, name: str) -> Control:
-        """Start jobs of a limit again."""
-        return await self._controls.resume(ControlScope.LIMIT, _checked(name), by=operator())
+        needed = "override() needs running= or rate=; clear() ends an override."
+        return await self._override(name, {"running": running, "rate": rate}, needed)
 
     list = blocking(alist)
     get = blocking(aget)
     override = blocking(aoverride)
-    clear = blocking(aclear)
-    pause = blocking(apause)
-    resume = blocking(aresume)
-
-
-def _checked(name: str) -> str:
-    return checked_name("name of the limit", name)

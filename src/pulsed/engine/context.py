@@ -20,20 +20,27 @@ from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, Unpack, overlo
 from uuid import UUID
 
 from pulsed.engine.workflow import fan_out, steps, versions, waits
-from pulsed.engine.workflow.calling import Function, is_inside_step, plainly
+from pulsed.engine.workflow.calling import (
+    Function,
+    is_in_transaction,
+    is_inside_step,
+    plainly,
+)
 from pulsed.engine.workflow.fan_out import FanOut
 from pulsed.engine.workflow.flow import Workflow
+from pulsed.engine.workflow.run_stream import RunStream, on_loop
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.engine.workflow.steps import StepOptions
 from pulsed.engine.workflow.waits import Followed
 from pulsed.errors import CannotSuspend, LeaseLost, RunEnded, RunStopped
 from pulsed.handler import Call, HandlerContext
 from pulsed.handler.payload import encode_untyped
+from pulsed.handler.stream_item import encode_item
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Assignment
 from pulsed.model.workflow import Strategy, fail_fast
 from pulsed.store.base import Store
-from pulsed.store.blocking import blocking
+from pulsed.store.blocking import blocking, is_blocking
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -57,6 +64,8 @@ class Context(HandlerContext):
 
     _flow: Workflow | None = None
     """Set by the first call of such a method."""
+    _stream: RunStream | None = None
+    """Set by the first item that is emitted."""
     _ended = False
     """Whether the handler has ended; set by the run."""
     _task: asyncio.Task[Any] | None = None
@@ -163,6 +172,51 @@ class Context(HandlerContext):
 
     async def _store_progress(self, text: str) -> bool:
         return await self._store.set_progress(self._assignment.lease, text)
+
+    async def aemit(self, value: Any) -> None:
+        """Append an item (any JSON value) to the job's stream, which ``app.stream(job)`` reads.
+
+        It is queued and written while your handler goes on, and stored before the job ends; the
+        call waits only if many items are queued. In a workflow, an item is not emitted again by a
+        run that only replays what an earlier one has done. Raises ``LeaseLost`` if the run no
+        longer holds its lease.
+        """
+        self._check_run("emit")
+        if is_in_transaction():
+            raise self._cannot(
+                "emit() stands inside of a step with tx=True, and readers would see the item even "
+                "if its transaction is rolled back. Return the value, and emit it after the step."
+            )
+        await self._emit(encode_item(value))
+
+    emit = blocking(aemit)
+
+    async def _emit(self, text: str) -> None:
+        in_step = is_inside_step()
+        if not is_blocking():
+            await self._put_item(text, may_repeat=not in_step)
+            return
+        # The thread of a plain handler or step; that of an async handler may repeat items, too.
+        may_repeat = self._task is not None and not in_step
+        on_loop(self._shared().loop, self._put_item(text, may_repeat=may_repeat))
+
+    async def _put_item(self, text: str, *, may_repeat: bool = False) -> None:
+        """Queue an item, unless an earlier run has emitted it; in the worker's event loop."""
+        if may_repeat:
+            flow = self._workflow("emit", in_step=True)
+            following = flow.next_seq  # before others can take it
+            await flow.read()
+            if flow.was_beyond(following):
+                return
+        if self._stream is None:
+            self._stream = RunStream(self._assignment, self._shared())
+            await asyncio.sleep(0)  # so that the run has a task, which can wait for the writes
+        await self._stream.put(text)
+
+    def _shared(self) -> Workflows:
+        if self._workflows is None:
+            self._workflows = Workflows(self._store)
+        return self._workflows
 
     # -- workflows ------------------------------------------------------------------------------
     #
@@ -389,9 +443,8 @@ class Context(HandlerContext):
                 "Wait in the handler itself, before or after the step."
             )
         if self._flow is None:
-            shared = self._workflows or Workflows(self._store)
             task = self._task or asyncio.current_task()
-            self._flow = Workflow(self._assignment, shared, task)
+            self._flow = Workflow(self._assignment, self._shared(), task, lambda: self._stream)
         elif self._flow.interrupted is not None:
             raise self._flow.interrupted
         return self._flow

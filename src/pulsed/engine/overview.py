@@ -14,6 +14,7 @@ from pulsed.engine.doctor.finding import Severity
 from pulsed.engine.governed import GOVERNED_KEPT, Governed, Warn, control_warnings, read_governed
 from pulsed.engine.lanes import Lanes, LaneState, by_name, recent_rate
 from pulsed.engine.shared_reads import SharedReads
+from pulsed.engine.state_reads import StateReads
 from pulsed.engine.why import is_live, live, no_worker_for
 from pulsed.model.control import ControlScope
 from pulsed.model.job import JobFilter, Status, WorkerInfo
@@ -183,9 +184,9 @@ def warnings(lanes: Lanes) -> list[Warn]:
     return found
 
 
-async def urgent(store: Store) -> list[Warn]:
+async def urgent(store: Store, reads: StateReads | None = None) -> list[Warn]:
     """Return what the doctor finds that a person has to act on."""
-    findings = await examine(store, checks=URGENT_CHECKS)
+    findings = await examine(store, checks=URGENT_CHECKS, reads=reads)
     return [
         Warn(f"{_sentence(one.check)}: {one.detail}. {_sentence(one.advice)}.", "pulsed doctor")
         for one in findings

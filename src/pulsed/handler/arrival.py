@@ -11,7 +11,6 @@ Data of exact built-in types, which most payloads are, is compared in C.
 
 from __future__ import annotations
 
-import dataclasses
 import marshal
 from collections.abc import Iterable, Iterator
 from datetime import datetime, time
@@ -189,7 +188,10 @@ def _fields(kind: Any) -> list[str] | None:
         return list(kind.__struct_fields__)
     if is_model(kind):
         return list(kind.model_fields)
-    if dataclasses.is_dataclass(kind):
+    if hasattr(kind, "__dataclass_fields__"):
+        # Where one is used it is loaded; where none is, that would take a millisecond.
+        import dataclasses  # noqa: PLC0415
+
         return [field.name for field in dataclasses.fields(kind)]
     attributes = getattr(kind, "__attrs_attrs__", None)
     return None if attributes is None else [each.name for each in attributes]

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import astuple
 
+from pulsed.compiled import compiled
 from pulsed.errors import InvalidArguments, InvalidHandler, InvalidPayload
 from pulsed.handler.arrival import difference, has_fields, is_same_plain, left_out
 from pulsed.handler.envelope import readable
@@ -61,6 +61,7 @@ class Codec:
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._required = [p.name for p in parameters if p.default is p.empty]
         self._arguments = self._arguments_decoder()
+        self._by_name = self._naming()
         self._has_objects = any(map(_takes_objects, self._hints.values()))
         self._result_name = f"The result of {topic!r}"
         self._result = decoder_for(topic, "its result", hints["return"])
@@ -119,7 +120,10 @@ class Codec:
         return arguments
 
     def _arguments_in(self, payload: str) -> dict[str, Any]:
-        arguments = dict(zip(self._hints, astuple(self._decode(payload)), strict=True))
+        try:
+            arguments = self._by_name(self._arguments.decode(payload))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._unreadable(payload, error) from error
         if len(self._required) < len(arguments):
             unset = msgspec.UNSET
             return {name: value for name, value in arguments.items() if value is not unset}
@@ -147,14 +151,11 @@ class Codec:
         """
         return decode_or_plain(self._result, text)
 
-    def _decode(self, payload: str) -> Any:
-        try:
-            return self._arguments.decode(payload)
-        except msgspec.ValidationError as error:
-            readable(self._payload, payload)
-            raise self._explained(error) from error
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidPayload(f"{self._payload} is not valid JSON: {error}.") from error
+    def _unreadable(self, payload: str, error: Exception) -> InvalidPayload | InvalidArguments:
+        if not isinstance(error, msgspec.ValidationError):
+            return InvalidPayload(f"{self._payload} is not valid JSON: {error}.")
+        readable(self._payload, payload)
+        return self._explained(error)
 
     def _explained(self, error: msgspec.ValidationError) -> InvalidArguments:
         match = re.match(_PATH, str(error))
@@ -184,6 +185,14 @@ class Codec:
         ]
         struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
         return msgspec.json.Decoder(struct, dec_hook=from_plain)
+
+    def _naming(self) -> Callable[[Any], dict[str, Any]]:
+        """Return the function that names the arguments in a decoded struct."""
+        items = (f"{name!r}: struct.f{index}" for index, name in enumerate(self._hints))
+        named: Callable[[Any], dict[str, Any]] = compiled(
+            f"def arguments(struct):\n    return {{{', '.join(items)}}}\n", {}
+        )
+        return named
 
     def _field(self, name: str) -> Any:
         if name in self._required:

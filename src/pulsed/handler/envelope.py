@@ -26,7 +26,7 @@ class CodecContext(NamedTuple):
     """What a text is and where it belongs. ``bytes(context)`` is what a cipher can bind to it."""
 
     what: str
-    """``payload``, ``result``, ``checkpoint``, ``signal``, ``progress`` or ``error``."""
+    """``payload``, ``result``, ``checkpoint``, ``signal``, ``progress``, ``item`` or ``error``."""
     topic: str | None = None
     """Of a payload: the topic. The job may not be known yet, as for a schedule."""
     job_id: UUID | None = None

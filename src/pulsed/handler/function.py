@@ -71,7 +71,7 @@ class Handler(Generic[R_co]):
     @property
     def takes_context(self) -> bool:
         """Whether the function's first parameter receives the run's context."""
-        return self._codec.takes_context
+        return self.codec.takes_context
 
     @property
     def has_key(self) -> bool:
@@ -81,7 +81,7 @@ class Handler(Generic[R_co]):
     @property
     def parameters(self) -> Sequence[Parameter]:
         """What a payload has values for."""
-        return self._codec.parameters
+        return self.codec.parameters
 
     @property
     def location(self) -> str:
@@ -97,7 +97,7 @@ class Handler(Generic[R_co]):
 
     def resolve(self) -> None:
         """Resolve all hints now, so that a bad one is found before a job needs it."""
-        _ = self._codec
+        _ = self.codec
 
     def renamed(self, topic: str) -> Handler[R_co]:
         """Return the same handler for another topic."""
@@ -107,11 +107,11 @@ class Handler(Generic[R_co]):
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Return the payload for a call with these arguments; raises if they do not fit."""
-        return self._codec.encode(args, kwargs)
+        return self.codec.encode(args, kwargs)
 
     def encode_json(self, arguments: Mapping[str, Any]) -> str:
         """Return the payload for named arguments that may be plain data in place of objects."""
-        return self._codec.encode_json(arguments)
+        return self.codec.encode_json(arguments)
 
     def key_options(self, payload: str) -> dict[str, Any]:
         """Return the options about the key of a job with this payload, or none without a key."""
@@ -122,15 +122,15 @@ class Handler(Generic[R_co]):
 
     def decode(self, payload: str) -> dict[str, Any]:
         """Return the named arguments in a payload, by the function's hints."""
-        return self._codec.decode(payload)
+        return self.codec.decode(payload)
 
     def encode_result(self, value: Any) -> str:
         """Return a result as JSON, with characters replaced that cannot be stored."""
-        return self._codec.encode_result(value)
+        return self.codec.encode_result(value)
 
     def decode_result(self, text: str) -> R_co:
         """Return a stored result, by the function's return hint."""
-        result: R_co = self._codec.decode_result(text)
+        result: R_co = self.codec.decode_result(text)
         return result
 
     def _checked_key(self, key: Any) -> Callable[[Mapping[str, Any]], str | None] | None:
@@ -146,7 +146,8 @@ class Handler(Generic[R_co]):
         return {each.name: each.default for each in parameters if each.default is not each.empty}
 
     @functools.cached_property
-    def _codec(self) -> Codec:
+    def codec(self) -> Codec:
+        """The function's signature, ready to encode and decode; its hints are resolved here."""
         return Codec(self.topic, self.fn)
 
     def __repr__(self) -> str:

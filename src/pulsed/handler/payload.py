@@ -97,11 +97,16 @@ def _refuse_twins(what: str, items: list[tuple[str, Any]]) -> None:
 def encode_cleaned(what: str, value: Any) -> str:
     """Encode a result. What no engine can store is replaced; only shape and size may fail."""
     try:
-        data = _encode_cleaned(value)
+        try:
+            data = ENCODER.encode(value)
+        except UnicodeEncodeError:
+            data = ENCODER.encode(_cleaned(msgspec.to_builtins(value, enc_hook=to_plain)))
     except RecursionError:
         raise too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
+    if rb"\u0000" in data:
+        data = _ESCAPED_NUL.sub(rb"\1" + REPLACEMENT.encode(), data)
     return _checked_text(what, data)
 
 
@@ -216,16 +221,6 @@ def is_model(kind: Any) -> bool:
 
 
 ENCODER = msgspec.json.Encoder(enc_hook=to_plain)
-
-
-def _encode_cleaned(value: Any) -> bytes:
-    try:
-        data = ENCODER.encode(value)
-    except UnicodeEncodeError:
-        data = ENCODER.encode(_cleaned(msgspec.to_builtins(value, enc_hook=to_plain)))
-    if rb"\u0000" in data:
-        data = _ESCAPED_NUL.sub(rb"\1" + REPLACEMENT.encode(), data)
-    return data
 
 
 def _cleaned(plain: Any) -> Any:

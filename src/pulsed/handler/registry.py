@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 from uuid import UUID
 
 from pulsed.errors import InvalidHandler, InvalidOption, UnknownTopic
 from pulsed.handler.function import Handler, R_co
 from pulsed.handler.options import OF_KEYS, Options, checked_options, did_you_mean
-from pulsed.model.control import Numbers, numbers_of
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import NewJob, TopicPolicy
 from pulsed.model.keys import held_for
 from pulsed.model.limit import LimitRule
+
+if TYPE_CHECKING:
+    from pulsed.model.control import Numbers
 
 _NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -26,15 +27,26 @@ ONE_ID = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Call(Generic[R_co]):
     """A topic with its arguments, checked and ready to be stored as a job any number of times."""
 
-    topic: str
-    payload: str
-    handler: Handler[R_co] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Checked ones, as given to ``using()`` before ``bind()``."""
+    __slots__ = ("handler", "options", "payload", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        payload: str,
+        handler: Handler[R_co] | None = None,
+        options: Mapping[str, Any] = _NO_OPTIONS,
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.handler = handler
+        self.options = options
+        """Checked ones, as given to ``using()`` before ``bind()``."""
+
+    def __repr__(self) -> str:
+        return f"Call({self.topic!r}, {self.payload!r})"
 
     def new_job(self, options: Options | None = None, *, job_id: UUID | None = None) -> NewJob:
         """Return a job to submit; ``options`` overrule those of the call."""
@@ -126,6 +138,8 @@ class Registry:
         """Refuse a limit that another handler declares with other numbers."""
         if handler.limit is None or handler.limit_rule is None:
             return
+        from pulsed.model.control import numbers_of  # noqa: PLC0415 - few have limits
+
         for other in self._handlers.values():
             if other.limit_rule is None or other.limit_rule.name != handler.limit_rule.name:
                 continue
@@ -138,6 +152,8 @@ class Registry:
 
     def limits(self) -> dict[str, Numbers]:
         """Return the numbers of the handlers' limits, by name."""
+        from pulsed.model.control import numbers_of  # noqa: PLC0415 - as above
+
         return {
             handler.limit_rule.name: numbers_of(handler.limit)
             for handler in self

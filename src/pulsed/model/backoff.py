@@ -9,9 +9,10 @@ A job's ``Backoff`` is data on its row, because SQL alone decides what happens a
 from __future__ import annotations
 
 import math
-import random
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from pulsed.errors import LONGEST_DELAY, ConfigError, InvalidOption, checked_seconds
 
@@ -19,8 +20,12 @@ LARGEST_EXPONENT = 40.0
 """e⁴⁰ s is seven billion years: enough to hit any cap, too little to overflow a float."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+def share() -> float:
+    """Return a random number from 0 to below 1, which no fork repeats."""
+    return int.from_bytes(os.urandom(4)) / 2**32
+
+
+class Backoff(msgspec.Struct, frozen=True):
     """The wait between two attempts of a job; make one with a constructor below."""
 
     base: float
@@ -58,7 +63,7 @@ class Backoff:
         """Wait the same time before every attempt."""
         return cls(seconds, cap=LONGEST_DELAY, jitter=jitter)
 
-    def delay(self, attempts: int, random: Callable[[], float] = random.random) -> float:
+    def delay(self, attempts: int, random: Callable[[], float] = share) -> float:
         """Return the seconds to wait after ``attempts`` attempts."""
         if self.base <= 0:
             return 0.0
@@ -71,8 +76,7 @@ class Backoff:
         return delay * (1 + self.jitter * (2 * random() - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True):
     """How often, and with which backoff, one database operation is retried.
 
     Independent of a job's own attempts: a handler never notices a storage retry.
@@ -110,7 +114,7 @@ class RetryPolicy:
         """Return a policy without retries; in an app or a worker, claims are not retried either."""
         return _DISABLED
 
-    def delay(self, failures: int, random: Callable[[], float] = random.random) -> float:
+    def delay(self, failures: int, random: Callable[[], float] = share) -> float:
         """Return the seconds to wait after the ``failures``-th failure (1, 2, …)."""
         grown = self.initial * self.multiplier ** min(failures - 1, 64)
         return min(self.max, grown) * (1 + self.jitter * (2 * random() - 1))

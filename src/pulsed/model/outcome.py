@@ -92,14 +92,15 @@ class Report(NamedTuple):
     @classmethod
     def of(cls, assignment: Assignment, outcome: Outcome, run: object = None) -> Report:
         """Return the report on a claimed job."""
-        return cls(assignment.lease, outcome, assignment.parent_id is not None, run)
+        values = assignment.lease, outcome, assignment.parent_id is not None, run
+        return tuple.__new__(cls, values)  # in half of the time that cls() takes
 
     @property
     def size(self) -> int:
         """Its approximate size in the database, in bytes."""
         match self.outcome:
-            case Succeeded(result):
-                return text_size(result)
+            case Succeeded():
+                return text_size(self.outcome.result)
             case Failed(error, traceback):
                 return text_size(error) + text_size(traceback)
             case Waiting(_, checkpoint):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
+
+import msgspec
 
 from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.model.job import Status
@@ -23,8 +24,7 @@ SHORTEST_STATS = 86_400.0
 """Statistics of the last day are kept by the minute in any case."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long finished jobs and statistics are kept; ``None`` keeps them for ever.
 
     A dead letter is work that was not done and waits for an operator, so none is removed

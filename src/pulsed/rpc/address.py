@@ -33,7 +33,10 @@ class ServerAddress:
     @classmethod
     def parse(cls, url: str) -> ServerAddress:
         """Return the address in a URL; the token may also come from the environment."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise InvalidURL(f"{redacted(url)!r} is not understood ({error}): {FORM}.") from None
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := set(options) - set(OPTIONS):
             raise InvalidURL(

@@ -51,6 +51,7 @@ from pulsed.store.results import (
 )
 from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
+from pulsed.store.streams import StreamStore
 from pulsed.store.submit_group import SubmitGroup
 from pulsed.store.workflows import WorkflowStore
 
@@ -96,6 +97,7 @@ class Store(Submitter):
     rollups: RollupStore
     controls: ControlStore
     bulk: BulkStore
+    streams: StreamStore
 
     events: Events
     """The bus for what happens in this store, and in whatever works with it. A store makes its

@@ -8,7 +8,6 @@ it.
 from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401 - has hooks, which a fork must find complete
-import ctypes
 import os
 import threading
 import time
@@ -98,6 +97,8 @@ _forks = _Forks()
 
 def watch_forks(owner: ForkAware) -> None:
     """Call the hooks of ``owner`` at every fork, for as long as it lives."""
+    import ctypes  # noqa: F401, PLC0415 - slow, and a forked child must find it loaded
+
     with _forking:
         _aware.add(owner)
 
@@ -135,6 +136,8 @@ def _in_child() -> None:
 
 def keep_for_ever(inherited: object) -> None:
     """Leak an object, so that not even the interpreter's exit finalizes it."""
+    import ctypes  # noqa: PLC0415 - loaded by then, see ``watch_forks``
+
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from pulsed.errors import ConfigError, InvalidURL, MissingDriver
 from pulsed.model.backoff import RetryPolicy
@@ -28,12 +29,11 @@ _BEHIND_THE_PATH = "(?s)[?#].*"
 _CREDENTIAL = r"(?i)password\s*=\s*('(\\.|[^'\\])*'?|\S+)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The store options of an app, for every engine."""
 
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
+    retry: RetryPolicy = msgspec.field(default_factory=RetryPolicy)
+    dequeue_retry: RetryPolicy = msgspec.field(default_factory=RetryPolicy.dequeue)
     migrate: bool = True
     create: bool = True
     """SQLite: whether to create a file that does not exist."""
@@ -76,7 +76,7 @@ def scratch_settings(url: str, settings: StoreSettings) -> Iterator[StoreSetting
         from pulsed.store.postgres.scratch import scratch_schema  # noqa: PLC0415 - heavy
 
         with scratch_schema(url) as schema:
-            yield replace(settings, schema=schema)
+            yield msgspec.structs.replace(settings, schema=schema)
         return
     from pathlib import Path  # noqa: PLC0415 - for tests
 
@@ -158,6 +158,11 @@ def _postgres(url: str, settings: StoreSettings) -> Store:
     require(url, "postgres", "asyncpg", "psycopg")
     from pulsed.store.postgres.store import PostgresOptions, PostgresStore  # noqa: PLC0415 - heavy
 
+    given: dict[str, Any] = {}
+    if settings.pool_size is not None:
+        given["pool_size"] = settings.pool_size
+    if settings.statement_timeout is not None:
+        given["statement_timeout"] = settings.statement_timeout
     options = PostgresOptions(
         retry=settings.retry,
         dequeue_retry=settings.dequeue_retry,
@@ -166,11 +171,8 @@ def _postgres(url: str, settings: StoreSettings) -> Store:
         max_connections=settings.max_connections,
         prepared_statements=settings.prepared_statements,
         listen_url=settings.listen_url,
+        **given,
     )
-    if settings.pool_size is not None:
-        options = replace(options, pool_size=settings.pool_size)
-    if settings.statement_timeout is not None:
-        options = replace(options, statement_timeout=settings.statement_timeout)
     return PostgresStore(url, options, clock=settings.clock)
 
 

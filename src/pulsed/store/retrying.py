@@ -11,8 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pulsed.errors import StorageBusy, TransientStorageError
 from pulsed.model.backoff import RetryPolicy
@@ -21,6 +20,9 @@ from pulsed.store.blocking import pause
 from pulsed.store.event_bus import Events
 from pulsed.store.log_throttle import Throttle, level_of
 
+if TYPE_CHECKING:
+    from pulsed.store.retry_options import RetryOptions
+
 T = TypeVar("T")
 
 log = logging.getLogger("pulsed.store")
@@ -28,14 +30,6 @@ log = logging.getLogger("pulsed.store")
 
 QUIET = 10.0
 """Seconds between two log lines about retries, in one process."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryOptions:
-    """The retry policies of a store."""
-
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    dequeue_retry: RetryPolicy = field(default_factory=RetryPolicy.dequeue)
 
 
 class OwnRetry(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from pulsed.batches import TRANSACTION, batches, halves, text_size
+from pulsed.batches import TRANSACTION, first_batch, halves, text_size
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import NewJob
 from pulsed.store.results import Submitted
@@ -66,7 +66,7 @@ class SubmitGroup:
         callers = [caller for caller in self._waiting if not caller.answer.done()]
         self._waiting.clear()
         if callers:
-            batch = next(batches(callers, _size, TRANSACTION))
+            batch = first_batch(callers, _size, TRANSACTION)
             self._waiting.extend(callers[len(batch) :])
             task = asyncio.get_running_loop().create_task(self._send(batch))
             self._tasks.add(task)

@@ -45,6 +45,11 @@ class DirectContext(Context):
         """What the handler slept for, in seconds, or until."""
         self.reported: list[Any] = given.progress
         """The progress that it reported."""
+        self.emitted: list[Any] = []
+        """The items that it emitted."""
+
+    async def _emit(self, text: str) -> None:
+        self.emitted.append(msgspec.json.decode(text))
 
     def sleep(
         self, seconds: float | timedelta, *, name: str = "sleep"

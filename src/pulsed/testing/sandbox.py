@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
+
+from msgspec.structs import replace
 
 from pulsed.app import Pulse
 from pulsed.client.filter import Filter

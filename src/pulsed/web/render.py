@@ -14,8 +14,8 @@ import jinja2
 import msgspec
 from markupsafe import Markup, escape
 
+from pulsed.client.search import quoted
 from pulsed.model.job import Status
-from pulsed.web.search import quoted
 from pulsed.wording import (
     compact,
     counted,

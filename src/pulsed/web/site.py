@@ -17,6 +17,7 @@ from starlette.types import Scope
 from pulsed.app import Pulse
 from pulsed.engine.lanes import Lanes
 from pulsed.engine.shared_reads import SharedReads
+from pulsed.engine.state_reads import StateReads
 from pulsed.model.control import Control, ControlKey
 from pulsed.model.job import JobFilter, WorkerInfo
 from pulsed.model.page import Counts
@@ -56,17 +57,22 @@ class Site:
 
     # What several pages read: each of it once per tick, however many of them are open.
 
+    @property
+    def reads(self) -> StateReads:
+        """What the doctor's checks read, too."""
+        return StateReads(self.app.store, self.shared)
+
     async def now(self) -> datetime:
         """Return the database's time, at most a tick old."""
-        return await self.shared.get("now", self.app.store.now)
+        return await self.reads.now()
 
     async def workers(self) -> list[WorkerInfo]:
         """Return the workers, live and silent ones."""
-        return await self.shared.get("workers", self.app.store.workers)
+        return await self.reads.workers()
 
     async def backlog(self) -> list[Backlog]:
         """Return what is due, by queue and topic."""
-        return await self.shared.get("backlog", self.app.store.backlog)
+        return await self.reads.backlog()
 
     async def controls(self) -> dict[ControlKey, Control]:
         """Return what governs queues, topics and limits, as far as one page of them reaches."""

@@ -15,6 +15,7 @@ from pulsed.cli.commands import acts
 from pulsed.cli.commands.edit import edit
 from pulsed.cli.commands.prune import prune
 from pulsed.cli.commands.signal import signal
+from pulsed.cli.commands.stream import stream
 from pulsed.cli.commands.watch import watch
 from pulsed.cli.exits import say
 from pulsed.cli.groups import Group
@@ -221,6 +222,7 @@ for _act in acts.COMMANDS:
 jobs.add_command(edit)
 jobs.add_command(prune)
 jobs.add_command(signal)
+jobs.add_command(stream)
 
 
 def _show_table(found: Page[JobRow], now: datetime, hosts: Mapping[UUID, str]) -> None:

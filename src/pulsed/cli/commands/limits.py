@@ -11,12 +11,12 @@ from pulsed.cli.exits import say
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.view.output import Table, console, for_people, json_option, print_json
 from pulsed.cli.view.queue_table import number
-from pulsed.client.operator import operator
-from pulsed.engine.limits import KeyState, LimitState, read_limit, read_limits
-from pulsed.handler.options import checked_name
-from pulsed.model.control import Control, ControlScope, Numbers, described
+from pulsed.client.job import Client
+from pulsed.client.limits import LimitActs
+from pulsed.engine.limits import KeyState, LimitState
+from pulsed.model.control import Control, described
 from pulsed.model.control_text import typed_numbers
-from pulsed.store.blocking import run_blocking
+from pulsed.store.base import Store
 
 EXAMPLES = """\b
 examples:
@@ -45,7 +45,7 @@ def limits() -> None:
 def list_(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
     """Show all limits: their numbers, how many jobs run, and how many wait."""
     with database.store() as store:
-        found = run_blocking(read_limits(store))
+        found = limits_of(store).list()
     if not for_people(as_json=as_json):
         for limit in found:
             print_json(limit_as_json(limit))
@@ -66,7 +66,7 @@ def list_(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
 def show(database: Database, name: str, keys: int, as_json: bool | None) -> None:  # noqa: FBT001
     """Show a limit: for each of its keys who holds it, how many wait, and when the next starts."""
     with database.store() as store:
-        limit = run_blocking(read_limit(store, _checked(name), keys))
+        limit = limits_of(store).get(name, keys=keys)
     if not for_people(as_json=as_json):
         print_json(limit_as_json(limit))
         return
@@ -88,14 +88,8 @@ def set_(
     fields = typed_numbers({"running": running, "rate": rate, "burst": burst})
     if not fields:
         raise click.UsageError("Say --running or --rate; `pulsed limits clear` ends an override.")
-    numbers = Numbers(**fields)
     with database.store() as store:
-        control = run_blocking(
-            store.controls.override(
-                ControlScope.LIMIT, _checked(name), numbers, fields=[*fields], by=operator()
-            )
-        )
-    _say(control)
+        _say(limits_of(store).override(name, **fields))
 
 
 @limits.command()
@@ -104,7 +98,7 @@ def set_(
 def clear(database: Database, name: str) -> None:
     """Use the numbers that the code declares again."""
     with database.store() as store:
-        _say(run_blocking(store.controls.clear(ControlScope.LIMIT, _checked(name), by=operator())))
+        _say(limits_of(store).clear(name))
 
 
 @limits.command()
@@ -113,7 +107,7 @@ def clear(database: Database, name: str) -> None:
 def pause(database: Database, name: str) -> None:
     """Start no more jobs of a limit; those that run continue."""
     with database.store() as store:
-        _say(run_blocking(store.controls.pause(ControlScope.LIMIT, _checked(name), by=operator())))
+        _say(limits_of(store).pause(name))
 
 
 @limits.command()
@@ -122,7 +116,12 @@ def pause(database: Database, name: str) -> None:
 def resume(database: Database, name: str) -> None:
     """Start jobs of a limit again."""
     with database.store() as store:
-        _say(run_blocking(store.controls.resume(ControlScope.LIMIT, _checked(name), by=operator())))
+        _say(limits_of(store).resume(name))
+
+
+def limits_of(store: Store) -> LimitActs:
+    """Return the limits of a store, as an app has them."""
+    return LimitActs(Client.over(store))
 
 
 def limit_as_json(limit: LimitState) -> dict[str, Any]:
@@ -175,7 +174,3 @@ def _key_table(keys: tuple[KeyState, ...]) -> Table:
 def _say(control: Control) -> None:
     state = ", paused" if control.paused else ""
     say(f"limit {control.name}: {described(control.numbers)}{state}")
-
-
-def _checked(name: str) -> str:
-    return checked_name("name of the limit", name)

@@ -17,8 +17,6 @@ from pulsed.cli.view.queue_table import (
 )
 from pulsed.client.job import Client
 from pulsed.client.queues import Queues
-from pulsed.engine.around import Arounds
-from pulsed.handler import Registry
 from pulsed.model.control import Control
 from pulsed.model.control_text import typed_numbers
 from pulsed.store.base import Store
@@ -127,7 +125,7 @@ def clear(database: Database, name: str, as_json: bool | None) -> None:  # noqa:
 
 def queues_of(store: Store) -> Queues:
     """Return the queues of a store, as an app has them."""
-    return Queues(Client(lambda: store, Registry, Arounds()))
+    return Queues(Client.over(store))
 
 
 def tell(store: Store, control: Control, *, as_json: bool | None) -> None:

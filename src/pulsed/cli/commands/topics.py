@@ -12,8 +12,6 @@ from pulsed.cli.view.output import console, for_people, json_option, print_json
 from pulsed.cli.view.queue_table import control_as_json, governed_by
 from pulsed.client.job import Client
 from pulsed.client.queues import TopicActs
-from pulsed.engine.around import Arounds
-from pulsed.handler import Registry
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 
@@ -72,4 +70,4 @@ def resume(database: Database, name: str, as_json: bool | None) -> None:  # noqa
 
 def topics_of(store: Store) -> TopicActs:
     """Return the topics of a store, as an app has them."""
-    return TopicActs(Client(lambda: store, Registry, Arounds()))
+    return TopicActs(Client.over(store))

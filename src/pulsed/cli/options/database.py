@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.variables import APP_VARIABLE, FALLBACK_VARIABLE
@@ -82,7 +83,7 @@ class Database:
         changes: dict[str, Any] = {"retry": IMPATIENT}
         if not create:
             changes |= {"migrate": False, "create": False}
-        return open_store(url, dataclasses.replace(settings, **changes))
+        return open_store(url, msgspec.structs.replace(settings, **changes))
 
 
 def database_options(command: F) -> F:
@@ -115,7 +116,7 @@ def limited(settings: StoreSettings, max_connections: int | None) -> StoreSettin
     """Return the settings, with the option's limit if one is given."""
     if max_connections is None:
         return settings
-    return dataclasses.replace(settings, max_connections=max_connections)
+    return msgspec.structs.replace(settings, max_connections=max_connections)
 
 
 def url_of_environment() -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from pulsed.cli.options.filters import status
 from pulsed.client.prune import UNLESS_NAMED
@@ -57,7 +57,7 @@ def _age(text: str) -> Age:
 
 def changed(retention: Retention, kept: Mapping[str, Age] | None) -> Retention:
     """Return a policy with the values of the option in place of its own."""
-    return dataclasses.replace(retention, **kept or {})
+    return msgspec.structs.replace(retention, **kept or {})
 
 
 keep_option = click.option(

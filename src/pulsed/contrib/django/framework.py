@@ -51,6 +51,8 @@ def task_class_of(base: Any, module: str) -> Any:
         key_for: Any = None
         on_duplicate: str | None = None
         tags: Any = None
+        limit: Any = None
+        """As of ``@app.job``; all jobs of the task share it, so ``using`` does not change it."""
 
         def using(self, **changes: Any) -> Any:
             """Return the same task with other options: Django's, and pulsed's."""

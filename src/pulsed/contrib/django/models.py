@@ -16,6 +16,7 @@ class JobAccess(models.Model):  # noqa: DJ008 - there are no instances
         app_label = "pulsed"
         managed = False
         default_permissions = ()
+        verbose_name = "job"
         permissions: ClassVar = [
             ("view_jobs", "Can see jobs, without their payloads"),
             ("operate_jobs", "Can see payloads, and retry, cancel and signal jobs"),

@@ -20,11 +20,12 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.utils import timezone
 
 from pulsed.client.job import Job
-from pulsed.contrib.django import task_results
+from pulsed.contrib.django import task_limits, task_results
 from pulsed.contrib.django.current import project_app
 from pulsed.contrib.django.declared import DECLARED, Declared
 from pulsed.contrib.django.framework import OF_TASKS, Framework
 from pulsed.contrib.django.task_handlers import declare
+from pulsed.contrib.django.task_limits import bound_arguments
 from pulsed.contrib.django.task_results import BACKEND_HEADER
 from pulsed.errors import InvalidOption, JobNotFound, StorageError
 from pulsed.handler import checked_options
@@ -74,11 +75,14 @@ class TasksAsJobs:
             checked_options(self._own_options(task))
             if self._key_of(task) is not None:
                 key_maker(task.key, inspect.signature(task.func).parameters)
+            limit = task_limits.of_handler(task)
         except InvalidOption as error:
             raise self.framework.invalid(f"{task.module_path}: {error}") from error
         policy = {name: getattr(task, name, None) for name in POLICY}
         given = {name: value for name, value in policy.items() if value is not None}
         known = Declared(task, self.framework, type(self))
+        if limit is not None:
+            given["limit"] = limit
         declare(known, {**self._policy_defaults(), **given})
 
     def _policy_defaults(self) -> dict[str, Any]:
@@ -104,6 +108,7 @@ class TasksAsJobs:
         self.validate_task(task)
         normalize = self.framework.normalize_json
         payload = {"args": normalize(list(args)), "kwargs": normalize(dict(kwargs))}
+        payload |= task_limits.shared_by(task, payload["args"], payload["kwargs"])
         options = self._options(task, args, kwargs)
         if app.database is None and not app.is_sandboxed and self._waits_for_commit():
             return self._enqueue_after_commit(task, payload, options)
@@ -163,10 +168,8 @@ class TasksAsJobs:
     def _made_key(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         if (key := self._key_of(task)) is None:
             return None
-        signature = inspect.signature(task.func)
-        bound = signature.bind(*((None,) if task.takes_context else ()), *args, **kwargs)
-        bound.apply_defaults()
-        return key_maker(key, signature.parameters)(bound.arguments)
+        parameters = inspect.signature(task.func).parameters
+        return key_maker(key, parameters)(bound_arguments(task, args, kwargs))
 
     # -- results --------------------------------------------------------------------------------
 

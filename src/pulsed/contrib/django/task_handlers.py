@@ -8,11 +8,18 @@ from typing import Any
 
 from pulsed.contrib.django.current import project_app
 from pulsed.contrib.django.declared import DECLARED, Declared
+from pulsed.contrib.django.task_limits import PER
 from pulsed.contrib.django.task_run import TaskRun
 from pulsed.engine.context import Context
 from pulsed.handler import Handler
 
-_HINTS = {"ctx": Context, "args": list[Any] | None, "kwargs": dict[str, Any] | None, "return": Any}
+_HINTS = {
+    "ctx": Context,
+    "args": list[Any] | None,
+    "kwargs": dict[str, Any] | None,
+    PER: Any,
+    "return": Any,
+}
 
 
 def declare(known: Declared, policy: Mapping[str, Any]) -> None:
@@ -31,7 +38,8 @@ def declare(known: Declared, policy: Mapping[str, Any]) -> None:
 
 
 def _plain_handler(topic: str) -> Callable[..., Any]:
-    def call(ctx: Context, args: Any = None, kwargs: Any = None) -> Any:
+    def call(ctx: Context, args: Any = None, kwargs: Any = None, per: Any = None) -> Any:
+        del per  # for the limit of the task
         run = TaskRun(ctx, DECLARED[topic], args or [], kwargs or {})
         run.read_earlier_attempts()
         run.send_started()
@@ -48,7 +56,8 @@ def _plain_handler(topic: str) -> Callable[..., Any]:
 
 
 def _async_handler(topic: str) -> Callable[..., Any]:
-    async def call(ctx: Context, args: Any = None, kwargs: Any = None) -> Any:
+    async def call(ctx: Context, args: Any = None, kwargs: Any = None, per: Any = None) -> Any:
+        del per  # for the limit of the task
         run = TaskRun(ctx, DECLARED[topic], args or [], kwargs or {})
         await run.aread_earlier_attempts()
         await run.asend_started()

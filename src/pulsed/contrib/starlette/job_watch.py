@@ -63,6 +63,10 @@ class JobWatch:
                 del self._streams[row.id]
                 self._rows.pop(row.id, None)
 
+    def latest(self, row: JobRow) -> JobRow | None:
+        """Return a followed job as it was last read; None if it was removed."""
+        return self._rows[row.id]
+
     async def change(self, row: JobRow) -> JobRow | None:
         """Wait until a job has changed since a row was read; None if it was removed."""
 

@@ -17,6 +17,7 @@ from typing import TypeAlias
 from pulsed.engine.doctor.database import judged
 from pulsed.engine.doctor.finding import CLOCK_TOLERANCE, WAITED_TOO_LONG, Finding, Severity
 from pulsed.engine.doctor.schedules import check_schedules
+from pulsed.engine.state_reads import StateReads
 from pulsed.engine.why import SILENT_AFTER, is_live, live, no_worker_for
 from pulsed.errors import PulsedError
 from pulsed.model.job import JobFilter, Status
@@ -27,8 +28,6 @@ from pulsed.store.blocking import is_blocking
 from pulsed.store.results import Audit, Backlog
 from pulsed.wording import counted, format_duration
 
-TICK = 10.0
-"""The watchdogs' default interval."""
 A_DAY = 86_400.0
 LATE = A_DAY
 """Seconds that a finished job may outlast its retention, while workers catch up."""
@@ -40,12 +39,13 @@ async def examine(
     *,
     checks: Collection[str] | None = None,
     facts: Mapping[str, str] | None = None,
+    reads: StateReads | None = None,
 ) -> list[Finding]:
     """Return the findings of all checks; without a usable database and schema they end there.
 
     With ``retention``, also check for finished jobs that it should have removed. With ``checks``,
     make only these of ``CHECKS``, and what the database says about itself. ``facts`` are that, if
-    they were just read.
+    they were just read; ``reads`` has what the caller reads, too.
     """
     try:
         facts = facts or await store.check()
@@ -64,23 +64,24 @@ async def examine(
     chosen = {name: CHECKS[name] for name in (CHECKS if checks is None else checks)}
     if retention is not None:
         chosen["history"] = partial(_history, retention)
-    checking = [_checked(store, name, check) for name, check in chosen.items()]
+    shared = reads or StateReads(store)
+    checking = [_checked(name, check(store, shared)) for name, check in chosen.items()]
     if is_blocking():  # without an event loop, one after the other
         return found + [each for check in checking for each in await check]
     return found + [each for some in await asyncio.gather(*checking) for each in some]
 
 
-Check: TypeAlias = Callable[[Store], Awaitable[list[Finding]]]
+Check: TypeAlias = Callable[[Store, StateReads], Awaitable[list[Finding]]]
 
 
-async def _checked(store: Store, name: str, check: Check) -> list[Finding]:
+async def _checked(name: str, check: Awaitable[list[Finding]]) -> list[Finding]:
     try:
-        return await check(store)
+        return await check
     except PulsedError as error:
         return [Finding(name, Severity.FAIL, f"could not be checked: {error}")]
 
 
-async def _clock(store: Store) -> list[Finding]:
+async def _clock(store: Store, _: StateReads) -> list[Finding]:
     before = time.time()
     database_time = await store.now()
     local_time = datetime.fromtimestamp((before + time.time()) / 2, UTC)
@@ -95,16 +96,16 @@ async def _clock(store: Store) -> list[Finding]:
     ]
 
 
-async def _workers(store: Store) -> list[Finding]:
-    now = await store.now()
-    workers = await store.workers()
+async def _workers(_: Store, reads: StateReads) -> list[Finding]:
+    now = await reads.now()
+    workers = await reads.workers()
     living = live(workers, now)
     silent = [worker for worker in workers if not is_live(worker, now)]
     slots = sum(worker.slots for worker in living)
     found = [Finding("workers", Severity.OK, f"{len(living)} alive with {slots} slots")]
     if not living:
         advice = "start one with `pulsed worker module:app`"
-        if (await store.audit(slack=2 * TICK)).last_tick is None:
+        if (await reads.audit()).last_tick is None:
             advice += "; none ever ran here: is this the database that your workers use?"
         found = [Finding("workers", Severity.WARN, "none is alive; jobs wait", advice)]
     if silent:
@@ -122,15 +123,15 @@ async def _workers(store: Store) -> list[Finding]:
     return found
 
 
-async def _jobs(store: Store) -> list[Finding]:
-    audit = await store.audit(slack=2 * TICK)
+async def _jobs(_: Store, reads: StateReads) -> list[Finding]:
+    audit = await reads.audit()
     return [
         _count("leases", audit.leaseless, "RUNNING jobs and leases do not match", audit),
         _count("attempts", audit.overspent, "jobs have more attempts than they may", audit),
         _overdue(audit),
         _waits(audit),
         _cascades(audit),
-        await _watchdog(store, audit),
+        await _watchdog(reads, audit),
     ]
 
 
@@ -187,9 +188,9 @@ def _plural(number: int) -> str:
     return "job is" if number == 1 else "jobs are"
 
 
-async def _watchdog(store: Store, audit: Audit) -> Finding:
-    now = await store.now()
-    living = live(await store.workers(), now)
+async def _watchdog(reads: StateReads, audit: Audit) -> Finding:
+    now = await reads.now()
+    living = live(await reads.workers(), now)
     if audit.last_tick is None:
         return Finding("watchdog", Severity.OK, "no scan yet: no worker has run here")
     age = (now - audit.last_tick).total_seconds()
@@ -199,7 +200,7 @@ async def _watchdog(store: Store, audit: Audit) -> Finding:
     return Finding("watchdog", Severity.OK, f"last scan {format_duration(age)} ago")
 
 
-async def _dead_letters(store: Store) -> list[Finding]:
+async def _dead_letters(store: Store, _: StateReads) -> list[Finding]:
     dead = Status.DEAD_LETTERED
     total = (await store.counts(JobFilter(status=(dead,))))[dead]
     older = (await store.prunable({dead: A_DAY}))[dead]
@@ -211,9 +212,9 @@ async def _dead_letters(store: Store) -> list[Finding]:
     return [Finding("dead letters", Severity.WARN, detail, advice)]
 
 
-async def _paused(store: Store) -> list[Finding]:
+async def _paused(store: Store, reads: StateReads) -> list[Finding]:
     """Find queues and topics that were paused long ago, and perhaps forgotten."""
-    now, waiting = await store.now(), await store.backlog()
+    now, waiting = await reads.now(), await reads.backlog()
     found = []
     for control in await store.controls.list_page():
         due = sum(each.due for each in waiting if getattr(each, control.scope, "") == control.name)
@@ -235,10 +236,10 @@ def _verb(number: int) -> str:
     return "waits" if number == 1 else "wait"
 
 
-async def _backlog(store: Store) -> list[Finding]:
-    now = await store.now()
-    living = live(await store.workers(), now)
-    waiting = await store.backlog()
+async def _backlog(_: Store, reads: StateReads) -> list[Finding]:
+    now = await reads.now()
+    living = live(await reads.workers(), now)
+    waiting = await reads.backlog()
     orphans = [(each, no_worker_for(each.queue, each.topic, living)) for each in waiting]
     found = [_orphaned(each, why, now) for each, why in orphans if why]
     due = sum(each.due for each in waiting)
@@ -255,7 +256,7 @@ def _orphaned(backlog: Backlog, why: str, now: datetime) -> Finding:
     return Finding("backlog", level, f"{jobs}, the oldest for {format_duration(age)}", why)
 
 
-async def _history(retention: Retention, store: Store) -> list[Finding]:
+async def _history(retention: Retention, store: Store, _: StateReads) -> list[Finding]:
     ages = retention.ages
     if not ages:
         detail = "retention is off: finished jobs stay until you delete them"

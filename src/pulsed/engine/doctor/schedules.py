@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from pulsed.engine.doctor.finding import CLOCK_TOLERANCE, WAITED_TOO_LONG, Finding, Severity
+from pulsed.engine.state_reads import StateReads
 from pulsed.errors import InvalidOption, UnknownZone
 from pulsed.model.schedule import ScheduleFilter, ScheduleRow, ScheduleState
 from pulsed.model.timetable import zone_of
@@ -14,9 +15,9 @@ from pulsed.store.schedules import SCHEDULE_PAGE
 from pulsed.wording import format_duration
 
 
-async def check_schedules(store: Store) -> list[Finding]:
+async def check_schedules(store: Store, reads: StateReads) -> list[Finding]:
     """Report schedules that cannot be fired, are overdue, or were fired in the future."""
-    now = await store.now()
+    now = await reads.now()
     since = now - timedelta(seconds=WAITED_TOO_LONG)
     active = await store.schedules.list_page(ScheduleFilter(state=ScheduleState.ACTIVE))
     broken = await store.schedules.list_page(ScheduleFilter(state=ScheduleState.ERROR))

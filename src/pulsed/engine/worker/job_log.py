@@ -46,11 +46,11 @@ class JobLog:
     def ended(self, run: Run, outcome: Outcome) -> None:
         """Log how a run ended."""
         match outcome:
-            case Failed():
-                _failed(run, outcome)
             case Succeeded():
                 if log.isEnabledFor(logging.INFO):
                     self._succeeded(run)
+            case Failed():
+                _failed(run, outcome)
             case _ if self._mode != "failures" and log.isEnabledFor(logging.INFO):
                 log.info("%s %s", str(run), _interim(outcome), extra=run.log_fields())
             case _:

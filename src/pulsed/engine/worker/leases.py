@@ -104,18 +104,22 @@ class Leases:
         """
         superseded = []
         with self._changed:
-            held, topics = self._held, self._topics
-            shortest = float("inf")
+            held, is_fenced = self._held, self._fence is not Fence.NEVER
+            shortest, topic = float("inf"), None
             for assignment in assignments:
-                lease, topic = assignment.lease, assignment.topic
-                interval = assignment.lease_seconds / BEATS_PER_LEASE
-                if (older := held.get(lease.job_id)) is not None:
+                lease, seconds = assignment.lease, assignment.lease_seconds
+                job_id = lease.job_id
+                if assignment.topic != topic:
+                    topic = assignment.topic
+                    self._topics.add(topic)
+                shortest = min(shortest, seconds)
+                new = (lease, seconds / BEATS_PER_LEASE, topic)
+                if (older := held.setdefault(job_id, new)) is not new:
                     superseded.append(older[0])
-                held[lease.job_id] = (lease, interval, topic)
-                if self._fence is not Fence.NEVER:
-                    self._sure_until[lease.job_id] = since + assignment.lease_seconds * SURE_FOR
-                topics.add(topic)
-                shortest = min(shortest, interval)
+                    held[job_id] = new
+                if is_fenced:
+                    self._sure_until[job_id] = since + seconds * SURE_FOR
+            shortest /= BEATS_PER_LEASE
             due = max(since + shortest, time.monotonic())  # a late claim is not a late beat
             if due < self._next_beat:
                 self._interval, self._next_beat = shortest, due
@@ -125,11 +129,13 @@ class Leases:
     def drop(self, leases: Iterable[Lease]) -> None:
         """Stop renewing leases, because their runs are over. A newer lease on the job stays."""
         with self._changed:
+            held, sure_until = self._held, self._sure_until
             for lease in leases:
-                held = self._held.get(lease.job_id)
-                if held is not None and held[0] == lease:
-                    del self._held[lease.job_id]
-                    self._sure_until.pop(lease.job_id, None)
+                dropped = held.pop(lease.job_id, None)
+                if dropped is not None and dropped[0] != lease:
+                    held[lease.job_id] = dropped
+                elif sure_until:
+                    sure_until.pop(lease.job_id, None)
 
     def holds(self, lease: Lease) -> bool:
         """Whether exactly this lease is held, and not a newer one on its job."""

@@ -23,8 +23,9 @@ from pulsed.engine import context as contexts
 from pulsed.engine.around import NOTHING_AROUND, RunArounds, enter_all, enter_plain
 from pulsed.engine.context import Context
 from pulsed.engine.error_text import describe, message, trace
-from pulsed.engine.workflow.calling import awaiting
+from pulsed.engine.workflow.calling import awaiting, outlast
 from pulsed.engine.workflow.flow import Workflow
+from pulsed.engine.workflow.run_stream import on_loop
 from pulsed.engine.workflow.suspension import Suspension, is_suspension
 from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, RunStopped, Snooze, WorkflowError
 from pulsed.handler import Handler, clean_text
@@ -36,6 +37,7 @@ from pulsed.model.outcome import (
     Released,
     Snoozed,
     Succeeded,
+    Waiting,
 )
 
 
@@ -187,9 +189,26 @@ async def finish(run: Run, rest: Suspended) -> Outcome | None:
         value = await rest
     except BaseException as error:  # noqa: BLE001 - see above
         await _end_steps(run)
-        return _after_error(run, error)
+        return await written(run, _after_error(run, error))
     await _end_steps(run)
-    return _after_return(run, value)
+    return await written(run, _after_return(run, value))
+
+
+async def written(run: Run, outcome: Outcome | None) -> Outcome | None:
+    """Wait until what a run has emitted is stored; returns the outcome to report then.
+
+    If it cannot be stored, the run has failed, unless it has anyway.
+    """
+    stream = run.context._stream  # noqa: SLF001 - the context is the run's own
+    if stream is None:
+        return outcome
+    flushing = asyncio.ensure_future(stream.flush())
+    await outlast(flushing)
+    error = flushing.exception()
+    if error is None or not isinstance(outcome, Succeeded | Waiting):
+        return outcome
+    run.error = error
+    return Failed(describe(error), trace(error))
 
 
 async def _end_steps(run: Run) -> None:
@@ -207,8 +226,15 @@ def call(run: Run) -> Outcome | None:
     try:
         value = _called_in_thread(run)
     except BaseException as error:  # noqa: BLE001 - see above
-        return _after_error(run, error)
-    return _after_return(run, value)
+        return _written_from_thread(run, _after_error(run, error))
+    return _written_from_thread(run, _after_return(run, value))
+
+
+def _written_from_thread(run: Run, outcome: Outcome | None) -> Outcome | None:
+    context = run.context
+    if context._stream is None:  # noqa: SLF001 - the context is the run's own
+        return outcome
+    return on_loop(context._shared().loop, written(run, outcome))  # noqa: SLF001
 
 
 def _called_in_thread(run: Run) -> Any:
@@ -272,17 +298,18 @@ def _first_step(run: Run, in_thread: InThread) -> tuple[Coroutine[Any, Any, Any]
 
 
 def _called(run: Run) -> Any:
-    handler = run.handler
-    arguments = handler.decode(run.assignment.payload)
-    if handler.takes_context:
+    handler, codec = run.handler, run.handler.codec
+    arguments = codec.decode(run.assignment.payload)
+    if codec.takes_context:
         return handler.fn(run.context, **arguments)
     return handler.fn(**arguments)
 
 
 def _ended_flow(run: Run) -> Workflow | None:
     """Mark the run's handler as ended; returns its workflow, if it is one."""
-    run.context._ended = True  # noqa: SLF001 - the context is the run's own
-    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    context = run.context
+    context._ended = True  # noqa: SLF001 - the context is the run's own
+    flow = context._flow  # noqa: SLF001 - the context is the run's own
     if flow is not None:
         flow.ended = True
     return flow
@@ -290,12 +317,12 @@ def _ended_flow(run: Run) -> Workflow | None:
 
 def _after_return(run: Run, value: Any) -> Outcome | None:
     flow = _ended_flow(run)
-    if run.stop in (StopReason.LOST, StopReason.TIMED_OUT):
+    if run.stop is not None and run.stop in (StopReason.LOST, StopReason.TIMED_OUT):
         return outcome_of_stop(run)  # even if the handler caught its cancellation
     if flow is not None and flow.interrupted is not None:
         return _stayed(flow.interrupted)
     try:
-        result = run.handler.encode_result(value)
+        result = run.handler.codec.encode_result(value)
         discard = flow is not None and not run.handler.keep_steps
         return Succeeded(result, discard_checkpoints=discard)
     except InvalidPayload as error:

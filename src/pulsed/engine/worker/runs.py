@@ -24,6 +24,7 @@ from pulsed.engine.worker.run import (
     finish,
     outcome_of_stop,
     start,
+    written,
 )
 from pulsed.engine.worker.threads import HandlerThreads
 from pulsed.model.job import Lease
@@ -164,7 +165,8 @@ class Runner:
         run.task = asyncio.Task(self._in_process(run, processes), loop=asyncio.get_running_loop())
 
     async def _in_process(self, run: Run, processes: ProcessPool) -> None:
-        self._end(run, await processes.run(run, self._begun_in_process))
+        outcome = await processes.run(run, self._begun_in_process)
+        self._end(run, await written(run, outcome))
 
     def _begun_in_process(self, run: Run) -> None:
         self._arm(run, asyncio.get_running_loop().time())

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import TypeAlias
 
-from pulsed.batches import TRANSACTION, Limits, batches, halves
+from pulsed.batches import TRANSACTION, Limits, first_batch, halves
 from pulsed.engine.workflow.outage import OUTAGE_BACKOFF
 from pulsed.errors import StorageBusy, StorageError, StorageRefused, concerns_everything
 from pulsed.model.outcome import Failed, Report
@@ -30,6 +31,8 @@ REFUSED = "the outcome could not be stored"
 LOCKED_AGAIN = 0.5
 """Seconds until a locked row is retried. Soon: when the lock is released, the lease may have
 expired, and a watchdog would count the run as failed."""
+
+size_of = attrgetter("size")
 
 Settle: TypeAlias = Callable[[Sequence[Report]], Awaitable[Sequence[Report]]]
 """Settles reports; returns those to retry when the database is back."""
@@ -90,8 +93,7 @@ class Settler:
         waiting, settle = self._waiting, self._settle
         if self._again:
             waiting, settle = self._again, self._settle_free
-        limits = Limits(self._most, TRANSACTION.bytes)
-        batch = next(batches(waiting, lambda report: report.size, limits), [])
+        batch = first_batch(waiting, size_of, Limits(self._most, TRANSACTION.bytes))
         del waiting[: len(batch)]
         self._in_flight = len(batch)
         try:

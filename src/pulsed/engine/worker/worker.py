@@ -373,10 +373,11 @@ class Worker:
                 self._settler.put(Report.of(assignment, Released()))
         find, store, workflows = self.registry.get, self.store, self._workflows
         arounds = self._around_runs
+        handlers = {topic: find(topic) for topic in {each.topic for each in assignments}}
         runs = [
-            Run(assignment, find(assignment.topic), Context(assignment, store, workflows), arounds)
-            for assignment in assignments
-            if waited <= assignment.lease_seconds
+            Run(each, handlers[each.topic], Context(each, store, workflows), arounds)
+            for each in assignments
+            if waited <= each.lease_seconds
         ]
         self._runner.start(runs)
         self._run_events.started(runs, now)

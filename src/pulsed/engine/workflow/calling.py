@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 _inside: ContextVar[bool] = ContextVar("pulsed_inside_a_step", default=False)
+_in_transaction: ContextVar[bool] = ContextVar("pulsed_in_a_transaction", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,21 @@ class Returned(NamedTuple):
 def is_inside_step() -> bool:
     """Whether this code is part of a step."""
     return _inside.get()
+
+
+def is_in_transaction() -> bool:
+    """Whether this code is part of a step with a transaction of its own."""
+    return _in_transaction.get()
+
+
+@contextmanager
+def as_transaction() -> Iterator[None]:
+    """Mark what is called meanwhile as part of a step with a transaction."""
+    token = _in_transaction.set(True)
+    try:
+        yield
+    finally:
+        _in_transaction.reset(token)
 
 
 def without_partial(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ import msgspec
 
 from pulsed.engine.workflow.calling import outlast
 from pulsed.engine.workflow.outage import retry_through_outage
+from pulsed.engine.workflow.run_stream import RunStream
 from pulsed.engine.workflow.shared import Workflows
 from pulsed.engine.workflow.suspension import Suspension
 from pulsed.errors import CannotSuspend, InvalidOption, LeaseLost, NonDeterministic, WorkflowError
@@ -66,7 +67,11 @@ class Workflow:
     """The checkpoints of a run; made when they are first needed."""
 
     def __init__(
-        self, assignment: Assignment, shared: Workflows, task: asyncio.Task[Any] | None
+        self,
+        assignment: Assignment,
+        shared: Workflows,
+        task: asyncio.Task[Any] | None,
+        stream: Callable[[], RunStream | None],
     ) -> None:
         self.lease = assignment.lease
         self.job_id = assignment.job_id
@@ -84,7 +89,9 @@ class Workflow:
         self._recorder = shared.recorder
         self._strict = shared.is_strict(assignment.topic)
         self._task = task
+        self._stream = stream
         self._seq = 0
+        self._last_stored = 0
         self._uses: dict[str, int] = {}
         self._history: History | None = None
         self._reading = asyncio.Lock()
@@ -111,6 +118,9 @@ class Workflow:
         checkpoint = self._by_key.get(place.key)
         there = self._by_seq.get(place.seq)
         if checkpoint is None and there is None:
+            # Before the call can be stored: a later run emits nothing again that is before it.
+            if (cancelled := await self._flush_stream()) is not None:
+                raise cancelled
             return None
         if checkpoint is None or checkpoint is not there or not _same(checkpoint, place):
             self._differs(place, there or checkpoint)
@@ -129,6 +139,7 @@ class Workflow:
                     self._by_key[checkpoint.key] = checkpoint
                     if checkpoint.kind is not StepKind.VERSION:
                         self._by_seq[checkpoint.seq] = checkpoint
+                self._last_stored = max(self._by_seq, default=0)
                 self._history = history
         return self._history
 
@@ -143,7 +154,7 @@ class Workflow:
 
     def was_beyond(self, seq: int) -> bool:
         """Whether an earlier run has stored this call, or a later one."""
-        return any(stored >= seq for stored in self._by_seq)
+        return seq <= self._last_stored
 
     def _differs(self, place: Place, stored: Checkpoint | None) -> None:
         """Refuse a call that differs from the stored one, unless the handler matches by name."""
@@ -168,14 +179,28 @@ class Workflow:
         return await retry_through_outage(call, f"job {self.job_id} ({self.topic})")
 
     async def record(self, checkpoint: Checkpoint) -> None:
-        """Store a checkpoint; a cancellation does not interrupt that, and is raised after it."""
+        """Store a checkpoint; a cancellation does not interrupt that, and is raised after it.
+
+        What the step has emitted is stored first: it is not called again to emit it.
+        """
+        interrupted = await self._flush_stream()
         answer = self._recorder.put(Record(self.lease, checkpoint))
-        cancelled = await outlast(answer)
+        cancelled = await outlast(answer) or interrupted
         if not answer.result():
             raise LeaseLost.of(self.job_id, self.topic)
         self._by_key[checkpoint.key] = checkpoint
         if cancelled is not None:
             raise cancelled
+
+    async def _flush_stream(self) -> asyncio.CancelledError | None:
+        """Wait until what was emitted is stored; returns a cancellation that came meanwhile."""
+        stream = self._stream()
+        if stream is None:
+            return None
+        flushing = asyncio.ensure_future(stream.flush())
+        cancelled = await outlast(flushing)
+        flushing.result()
+        return cancelled
 
     # -- steps beside the handler -----------------------------------------------------------------
 

@@ -1,37 +1,59 @@
-"""Writes checkpoints in batches.
+"""Writes what runs store under their leases in batches: checkpoints, and items of streams.
 
 While one batch is in flight the next one gathers, so a worker with many workflows needs few
-transactions, and a single checkpoint is sent at once. A checkpoint is written even if its handler
-no longer waits for the answer.
+transactions, and a single record is sent at once. A record is written even if its handler no longer
+waits for the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from pulsed.batches import batches, halves, text_size
+from pulsed.batches import batches, halves
 from pulsed.engine.workflow.outage import retry_through_outage
 from pulsed.errors import StorageBusy, concerns_everything
-from pulsed.model.workflow import Record
-from pulsed.store.base import Store
-
-Waiting: TypeAlias = tuple[Record, asyncio.Future[bool]]
+from pulsed.model.job import Lease
 
 
-class Recorder:
-    """Takes checkpoints and retries them until the database answers. One for each worker."""
+class Leased(Protocol):
+    """What is written under a run's lease."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._waiting: list[Waiting] = []
+    @property
+    def lease(self) -> Lease:
+        """The lease."""
+
+
+R = TypeVar("R", bound=Leased)
+
+
+class Recorder(Generic[R]):
+    """Takes records and retries them until the database answers. One for each worker.
+
+    ``write`` returns the leases that are still held. ``size`` is a record's bytes, ``count`` how
+    many rows it is, and ``what`` names one in a log line.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[R]], Awaitable[set[Lease]]],
+        what: str,
+        *,
+        size: Callable[[R], int],
+        count: Callable[[R], int] = lambda _: 1,
+    ) -> None:
+        self._write_batch = write
+        self._what = what
+        self._size = size
+        self._count = count
+        self._waiting: list[tuple[R, asyncio.Future[bool]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._apart: set[asyncio.Task[None]] = set()
 
-    def put(self, record: Record) -> asyncio.Future[bool]:
-        """Queue a checkpoint; the future tells whether its run still held the lease."""
+    def put(self, record: R) -> asyncio.Future[bool]:
+        """Queue a record; the future tells whether its run still held the lease."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((record, answer))
         if self._writing is None:
@@ -42,10 +64,10 @@ class Recorder:
         return answer
 
     async def _write_all(self) -> None:
-        batch: list[Waiting] = []
+        batch: list[tuple[R, asyncio.Future[bool]]] = []
         try:
             while self._waiting:
-                batch = next(batches(self._waiting, _size_of))
+                batch = self._next_batch()
                 self._waiting = self._waiting[len(batch) :]
                 await self._write(batch)
                 batch = []
@@ -54,8 +76,17 @@ class Recorder:
             for _, answer in (*batch, *self._waiting):  # none, unless the loop is closing
                 answer.cancel()
 
-    def _write_apart(self, waiting: Waiting) -> None:
-        """Write a checkpoint in a task of its own, however long it takes."""
+    def _next_batch(self) -> list[tuple[R, asyncio.Future[bool]]]:
+        return next(
+            batches(
+                self._waiting,
+                lambda waiting: self._size(waiting[0]),
+                count=lambda waiting: self._count(waiting[0]),
+            )
+        )
+
+    def _write_apart(self, waiting: tuple[R, asyncio.Future[bool]]) -> None:
+        """Write a record in a task of its own, however long it takes."""
         task = asyncio.create_task(
             self._write([waiting], busy=True), name="pulsed-record", context=contextvars.Context()
         )
@@ -63,18 +94,20 @@ class Recorder:
         task.add_done_callback(self._apart.discard)
         task.add_done_callback(lambda _: waiting[1].cancel())  # no effect, unless the loop ends
 
-    async def _write(self, batch: Sequence[Waiting], *, busy: bool = False) -> None:
+    async def _write(
+        self, batch: Sequence[tuple[R, asyncio.Future[bool]]], *, busy: bool = False
+    ) -> None:
         records = [record for record, _ in batch]
         try:
             held = await retry_through_outage(
-                lambda: self._store.workflows.record(records), "a checkpoint", busy=busy
+                lambda: self._write_batch(records), self._what, busy=busy
             )
         except StorageBusy:  # one locked row must not hold up the others
             for each in batch:
                 self._write_apart(each)
         except Exception as error:  # noqa: BLE001 - raised in the waiting runs
             if len(batch) > 1 and not concerns_everything(error):
-                for half in halves(batch):  # one refused checkpoint must not fail the others
+                for half in halves(batch):  # one refused record must not fail the others
                     await self._write(half)
                 return
             for _, answer in batch:
@@ -82,7 +115,3 @@ class Recorder:
         else:
             for record, answer in batch:
                 answer.set_result(record.lease in held)
-
-
-def _size_of(waiting: Waiting) -> int:
-    return text_size(waiting[0].checkpoint.value)

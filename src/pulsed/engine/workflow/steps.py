@@ -15,7 +15,14 @@ from uuid import UUID
 
 from pulsed.engine.around import enter_all
 from pulsed.engine.error_text import describe
-from pulsed.engine.workflow.calling import Function, Returned, call, outlast, without_partial
+from pulsed.engine.workflow.calling import (
+    Function,
+    Returned,
+    as_transaction,
+    call,
+    outlast,
+    without_partial,
+)
 from pulsed.engine.workflow.flow import Place, Workflow, checked_step_name
 from pulsed.engine.workflow.step_value import ValueCodec, codec_of
 from pulsed.errors import (
@@ -196,7 +203,8 @@ class _Step:
         function = replace(self._function, args=(tx.connection, *self._function.args))
         # Never abandoned: a thread that goes on would write beside the rollback.
         try:
-            return await call(function, within=self._time_for(tx), when_late=tx.revoke)
+            with as_transaction():
+                return await call(function, within=self._time_for(tx), when_late=tx.revoke)
         except StorageError as error:
             raise _OwnError(error) from error
         except Exception as error:

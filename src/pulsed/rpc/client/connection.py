@@ -24,7 +24,8 @@ from pulsed.store.blocking import is_blocking
 from pulsed.store.event_bus import Events
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.per_loop import PerLoop
-from pulsed.store.retrying import RetryOptions, retry_of, retrying
+from pulsed.store.retry_options import RetryOptions
+from pulsed.store.retrying import retry_of, retrying
 
 log = logging.getLogger("pulsed.upkeep")
 

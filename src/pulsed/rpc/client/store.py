@@ -37,6 +37,7 @@ from pulsed.rpc.client.connection import RemoteOptions, ServerConnection
 from pulsed.rpc.client.controls import RemoteControls
 from pulsed.rpc.client.rollups import RemoteRollups
 from pulsed.rpc.client.schedules import RemoteSchedules
+from pulsed.rpc.client.streams import RemoteStreams
 from pulsed.rpc.client.workflows import RemoteWorkflows, parts
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import audit as to_audit
@@ -78,6 +79,7 @@ class RemoteStore(Store):
         self.rollups = RemoteRollups(self.connection)
         self.controls = RemoteControls(self.connection)
         self.bulk = RemoteBulk(self.connection)
+        self.streams = RemoteStreams(self.connection)
         self._claims = RemoteClaims(self)
 
     @property

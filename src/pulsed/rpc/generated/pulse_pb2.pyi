@@ -1298,6 +1298,62 @@ class TakeSignalResponse(_message.Message):
     checkpoint: Checkpoint
     def __init__(self, checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
 
+class Emission(_message.Message):
+    __slots__ = ("lease", "run", "first", "values")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    run: int
+    first: int
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., run: _Optional[int] = ..., first: _Optional[int] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EmitRequest(_message.Message):
+    __slots__ = ("emissions",)
+    EMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    emissions: _containers.RepeatedCompositeFieldContainer[Emission]
+    def __init__(self, emissions: _Optional[_Iterable[_Union[Emission, _Mapping]]] = ...) -> None: ...
+
+class EmitResponse(_message.Message):
+    __slots__ = ("accepted",)
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, accepted: _Optional[_Iterable[bool]] = ...) -> None: ...
+
+class StreamItem(_message.Message):
+    __slots__ = ("position", "run", "value", "emitted_at")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_AT_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    run: int
+    value: str
+    emitted_at: _timestamp_pb2.Timestamp
+    def __init__(self, position: _Optional[int] = ..., run: _Optional[int] = ..., value: _Optional[str] = ..., emitted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ReadStreamRequest(_message.Message):
+    __slots__ = ("job_id", "after", "limit", "newest")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    after: int
+    limit: int
+    newest: bool
+    def __init__(self, job_id: _Optional[str] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ..., newest: bool = ...) -> None: ...
+
+class ReadStreamResponse(_message.Message):
+    __slots__ = ("items", "status")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[StreamItem]
+    status: JobStatus
+    def __init__(self, items: _Optional[_Iterable[_Union[StreamItem, _Mapping]]] = ..., status: _Optional[_Union[JobStatus, str]] = ...) -> None: ...
+
 class ScheduleSpec(_message.Message):
     __slots__ = ("topic", "payload", "cron", "zone", "every_micros", "at", "catch_up", "limit", "overlap", "jitter_seconds", "start", "end", "queue", "priority", "max_attempts", "backoff", "timeout_seconds", "lease_seconds", "headers", "tags", "key", "key_for", "on_duplicate", "expires_seconds")
     class HeadersEntry(_message.Message):

@@ -73,6 +73,8 @@ VERBS = {
     "Watch": "watch",
     "Signal": "signal",
     "TakeSignal": "take_signal",
+    "Emit": "emit",
+    "ReadStream": "read_stream",
     "PutSchedule": "put_schedule",
     "EditSchedule": "put_schedule",
     "SyncSchedules": "declare_schedules",

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from pulsed.errors import InvalidOption
 from pulsed.model.backoff import Backoff
 from pulsed.model.fields import BACKOFF_PARTS
 from pulsed.model.timetable import EPOCH, to_micros
@@ -28,8 +29,13 @@ def maybe_stamp(instant: datetime | None) -> Timestamp | None:
 
 
 def instant(message: Any) -> datetime:
-    """Return the instant of a message, in UTC."""
-    return EPOCH + timedelta(microseconds=message.seconds * MILLION + message.nanos // 1000)
+    """Return the instant of a message, in UTC; raises ``InvalidOption`` beyond the calendar."""
+    try:
+        return EPOCH + timedelta(microseconds=message.seconds * MILLION + message.nanos // 1000)
+    except OverflowError:
+        raise InvalidOption(
+            f"An instant of {message.seconds} seconds since 1970 is beyond the calendar."
+        ) from None
 
 
 def maybe_instant(message: Any, field: str) -> datetime | None:

@@ -11,6 +11,7 @@ import grpc
 
 from pulsed.model.control import ControlScope
 from pulsed.model.job import JobFilter, JobPlace
+from pulsed.model.limit import split_key
 from pulsed.rpc.messages.contract import METHODS
 from pulsed.rpc.messages.errors import Refusal
 
@@ -46,7 +47,7 @@ ROLES: dict[str, frozenset[TokenRole]] = {
     "ReplayJobs": OPERATE,
     "EditJob": ADMIN,
     "DeleteJobs": ADMIN,
-    "ExpediteJobs": ADMIN,
+    "ExpediteJobs": OPERATE,
     "ListWorkers": READ,
     "AskWorkers": OPERATE,
     "GetBacklog": READ,
@@ -72,6 +73,8 @@ ROLES: dict[str, frozenset[TokenRole]] = {
     "Watch": WORK,
     "Signal": PRODUCE | OPERATE,
     "TakeSignal": WORK,
+    "Emit": WORK,
+    "ReadStream": PRODUCE_OR_READ | WORK,
     "PutSchedule": ADMIN,
     "EditSchedule": ADMIN,
     "SyncSchedules": ADMIN,
@@ -159,6 +162,20 @@ class Caller:
         """Refuse a job outside its topics and queues."""
         if not self.may_use(topic, queue):
             raise denied(f"{self.name} may not use topic {topic!r} in queue {queue!r}.")
+
+    def check_limit(self, key: str | None) -> None:
+        """Refuse the key of a limit that may be about jobs of topics outside its own.
+
+        A limit that has no name of its own is called like its topic. A job that counts for it takes
+        a slot from the topic's jobs.
+        """
+        if key is None or self.topics is None:
+            return
+        if (name := split_key(key)[0]) not in self.topics:
+            raise denied(
+                f"{self.name} is limited to topics, and may not use the limit {name!r}. A token "
+                f"made with --topic {name} as well may."
+            )
 
     def check_places(self, places: Mapping[UUID, JobPlace]) -> None:
         """Refuse unless it may use all of these jobs. Reveals nothing about those it may not."""

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from random import Random
 
-from pulsed.batches import batches
+from pulsed.batches import first_batch
 from pulsed.errors import StorageError
 from pulsed.model.job import Assignment
 from pulsed.model.outcome import Released, Report
@@ -218,10 +218,11 @@ class Dispatcher:
     def _take(self, grant: Grant, found: list[Assignment]) -> None:
         """Take as many jobs as fit into the answer, and give the others back."""
         grant.stream.note_sizes(found)
-        taken = next(batches([*grant.claimed, *found], size_of, PART), [])
-        grant.is_cut = len(taken) < len(grant.claimed) + len(found)
-        self.give_back([*grant.claimed, *found][len(taken) :])
-        grant.claimed = taken
+        claimed = [*grant.claimed, *found]
+        taken = len(first_batch(claimed, size_of, PART))
+        grant.is_cut = taken < len(claimed)
+        self.give_back(claimed[taken:])
+        grant.claimed = claimed[:taken]
 
     def _fail(self, grant: Grant, error: Exception) -> None:
         # The claim may have been committed: the worker must check for jobs it does not know of.

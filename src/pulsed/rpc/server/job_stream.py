@@ -1,6 +1,7 @@
 """The server's end of StreamJobs: reads grants, writes batches, and gives unsent jobs back.
 
-A worker that does not read for ``SLOW_READER`` seconds is dropped, and its unsent jobs given back.
+A worker that does not read for ``SLOW_READER`` seconds is dropped. Jobs of a write that failed are
+not given back: they may have arrived, and a job that is given back while it runs would run twice.
 """
 
 from __future__ import annotations
@@ -77,20 +78,19 @@ class JobStream:
         self._stream = stream
         self._dispatcher.join(stream)
         reading = asyncio.create_task(self._read_grants(stream))
-        unsent: list[Assignment] = []
         try:
             while not (self._no_more_grants and not stream.unanswered and self._outbox.empty()):
                 outgoing = await self._outbox.get()
                 if isinstance(outgoing, Exception):
                     raise outgoing
                 if outgoing is not None:
-                    unsent = outgoing.assignments
+                    # A write that fails may have arrived, and its jobs may run: whether the worker
+                    # knows them, the worker finds out after its broken stream.
                     await self._write(outgoing.message)
-                    unsent = []
         finally:
             reading.cancel()
             self._dispatcher.leave(stream)
-            self._dispatcher.give_back([*unsent, *self._left()])
+            self._dispatcher.give_back(self._left())
 
     def go_away(self, reason: str) -> None:
         """Ask the worker to connect elsewhere."""

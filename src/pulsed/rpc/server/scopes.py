@@ -41,6 +41,7 @@ class Scopes:
         schedules = set()
         for job in jobs:
             caller.check_job(job.topic, job.queue)
+            caller.check_limit(job.limit_key)
             if job.schedule_id is not None:
                 schedules.add(job.schedule_id)
         if schedules and TokenRole.ADMIN not in caller.roles:

@@ -32,6 +32,7 @@ CHECKED_AS_JSON = frozenset(
     {
         "NewJob.payload", "ScheduleSpec.payload", "SignalRequest.payload", "Succeeded.result",
         "SucceededColumns.results", "ProgressRequest.progress", "Checkpoint.value",
+        "Emission.values",
     }
 )  # fmt: skip
 """Texts that may be longer: ``checked_json`` bounds them, each with an error of its own."""

@@ -7,10 +7,10 @@ the job. asyncpg has to be told by a statement of SQLAlchemy's own, which then e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsed.errors import ConfigError
 from pulsed.store.blocking import is_blocking
@@ -119,23 +119,50 @@ async def _driver_of(connection: AsyncConnection) -> Any:
 # -- after the commit -----------------------------------------------------------------------------
 
 
+class _Pending(NamedTuple):
+    """A function to call after the commit, and the transactions that must not be rolled back."""
+
+    inside: Sequence[SessionTransaction]
+    """The savepoint that is open, those around it, and the transaction itself."""
+    call: Callable[[], None]
+
+
 def _after_commit(session: Session, call: Callable[[], None]) -> None:
-    """Call a function when the outermost transaction of a session has committed."""
+    """Call a function when the outermost transaction of a session has committed.
+
+    It is not called if a savepoint that is open now is rolled back.
+    """
     if _PENDING not in session.info:
         from sqlalchemy import event  # noqa: PLC0415 - not for those without it
 
         session.info[_PENDING] = []
         event.listen(session, "after_commit", _committed)
+        event.listen(session, "after_soft_rollback", _rolled_back)
         event.listen(session, "after_transaction_end", _ended)
-    session.info[_PENDING].append(call)
+    session.info[_PENDING].append(_Pending(_open_transactions(session), call))
+
+
+def _open_transactions(session: Session) -> Sequence[SessionTransaction]:
+    found = []
+    transaction = session.get_nested_transaction() or session.get_transaction()
+    while transaction is not None:
+        found.append(transaction)
+        transaction = transaction.parent
+    return found
 
 
 def _committed(session: Session) -> None:
     if session.in_nested_transaction():  # a savepoint was released
         return
-    calls, session.info[_PENDING] = session.info[_PENDING], []
-    for call in calls:
-        call()
+    pending, session.info[_PENDING] = session.info[_PENDING], []
+    for each in pending:
+        each.call()
+
+
+def _rolled_back(session: Session, transaction: SessionTransaction) -> None:
+    """Forget what was to follow the commit of a transaction, or the release of a savepoint."""
+    pending = session.info[_PENDING]
+    session.info[_PENDING] = [each for each in pending if transaction not in each.inside]
 
 
 def _ended(session: Session, transaction: SessionTransaction) -> None:

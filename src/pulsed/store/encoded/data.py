@@ -15,6 +15,7 @@ from pulsed.model.job import Assignment, Failure, JobRow, NewJob
 from pulsed.model.outcome import Failed, Outcome, Report, Succeeded, Waiting
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec
 from pulsed.model.step import Checkpoint, StepKind, StepState
+from pulsed.model.stream import StreamItem
 from pulsed.model.workflow import JobOutcome
 
 T = TypeVar("T", Assignment, JobRow)
@@ -33,7 +34,7 @@ class UserData:
         return self._envelopes.json(text, CodecContext("payload", topic))
 
     def value(self, what: str, job_id: UUID, text: str) -> str:
-        """Return progress or a signal as it is stored."""
+        """Return progress, a signal or an item of a stream as it is stored."""
         return self._envelopes.json(text, CodecContext(what, job_id=job_id))
 
     def new_jobs(self, jobs: Iterable[NewJob]) -> list[NewJob]:
@@ -116,10 +117,15 @@ class UserData:
         return replace(checkpoint, value=value, error=self.error_in(job_id, checkpoint.error))
 
     def value_in(self, what: str, job_id: UUID, text: str | None) -> str | None:
-        """Return a stored result, progress or signal."""
+        """Return a stored result or progress."""
         if text is None:
             return None
         return self._envelopes.json_in(text, CodecContext(what, job_id=job_id))
+
+    def item_in(self, job_id: UUID, item: StreamItem) -> StreamItem:
+        """Return a stored item of a stream with its value."""
+        context = CodecContext("item", job_id=job_id)
+        return replace(item, value=self._envelopes.json_in(item.value, context))
 
     def error_in(self, job_id: UUID, text: str | None) -> str | None:
         """Return a stored error text."""

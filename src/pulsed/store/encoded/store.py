@@ -33,12 +33,14 @@ from pulsed.model.page import Page
 from pulsed.model.rollup import ErrorRollup, Rollup
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.model.step import Checkpoint
+from pulsed.model.stream import Emission, StreamItem, StreamPage
 from pulsed.model.workflow import History, JobOutcome, Record, Signal
 from pulsed.store.base import Store, Submitter
 from pulsed.store.encoded.data import UserData
 from pulsed.store.results import Accepted, Assignments, Partly, Submitted
 from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Put, ScheduleStore
+from pulsed.store.streams import StreamStore
 from pulsed.store.workflows import Signalled, Transaction, WorkflowStore
 
 HIDDEN = "(encrypted)"
@@ -116,6 +118,11 @@ class EncodedStore(_Around[Store]):
     def rollups(self) -> EncodedRollups:
         """Its statistics."""
         return EncodedRollups(self._inner.rollups, self._data)
+
+    @property
+    def streams(self) -> EncodedStreams:
+        """The streams of its jobs."""
+        return EncodedStreams(self._inner.streams, self._data)
 
     async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         return await self._inner.submit(self._data.new_jobs(jobs))
@@ -231,6 +238,31 @@ class EncodedWorkflows(_Around[WorkflowStore]):
     async def _transaction(self, lease: Lease, *, plain: bool) -> AsyncIterator[Transaction]:
         async with self._inner.transaction(lease, plain=plain) as inner:
             yield cast("Transaction", EncodedTransaction(inner, self._data, lease.job_id))
+
+
+class EncodedStreams(_Around[StreamStore]):
+    """Streams, whose items are user data."""
+
+    interface = StreamStore
+    passed_on = frozenset()
+
+    async def emit(self, emissions: Sequence[Emission]) -> set[Lease]:
+        encode = self._data.value
+        stored = [
+            each._replace(values=[encode("item", each.lease.job_id, text) for text in each.values])
+            for each in emissions
+        ]
+        return await self._inner.emit(stored)
+
+    async def read(self, job_id: UUID, *, after: int = 0, limit: int) -> StreamPage:
+        page = await self._inner.read(job_id, after=after, limit=limit)
+        return page._replace(items=self._shown(job_id, page.items))
+
+    async def newest(self, job_id: UUID, *, limit: int) -> Sequence[StreamItem]:
+        return self._shown(job_id, await self._inner.newest(job_id, limit=limit))
+
+    def _shown(self, job_id: UUID, items: Sequence[StreamItem]) -> Sequence[StreamItem]:
+        return [self._data.item_in(job_id, item) for item in items]
 
 
 class EncodedTransaction(_Around[Transaction]):

@@ -8,7 +8,7 @@ from pulsed.store.sql.claiming import assigned, is_unpaused, lease_grant
 from pulsed.store.sql.columns import TOPIC
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import NOT_CLAIMABLE
-from pulsed.store.sql.limited import GRANT, LimitedStatements
+from pulsed.store.sql.limited import GRANT, KEY, LimitedStatements
 from pulsed.store.sql.prepared import prepared
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.verbs.engine import Claim, KeyGrant
@@ -29,6 +29,18 @@ class PostgresLimitedStatements(LimitedStatements):
 
     def lock(self, key: str) -> str:
         return f"pg_try_advisory_xact_lock({LIMIT_LOCK}, hashtext({key}) % {LIMIT_LOCKS})"
+
+    @prepared(KEY)
+    def limit_use(self, d: Dialect) -> str:
+        """Read what governs keys, and what is in use, each with one look-up for a key."""
+        return f"""SELECT r.its_key, coalesce(c.paused, false), c.numbers,
+                (SELECT tat FROM {d.rates} WHERE scope = 'limit' AND key = r.its_key),
+                u.running, u.begun, {d.clock}
+            FROM {d.rows_of(KEY)}
+            LEFT JOIN LATERAL (SELECT paused, coalesce(override, declared)::text AS numbers
+                FROM {d.controls} WHERE scope = 'limit' AND name = r.its_name) AS c ON true
+            CROSS JOIN LATERAL (SELECT count(lease_until) AS running, count(*) AS begun
+                FROM {self.in_use(d)}) AS u"""
 
     @prepared(GRANT)
     def claim_limited(self, d: Dialect) -> str:

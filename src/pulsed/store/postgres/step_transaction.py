@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import psycopg
@@ -35,7 +35,6 @@ from pulsed.store.workflows import CommitUnknown, Transaction
 if TYPE_CHECKING:
     from pulsed.store.postgres.store import PostgresStore
 
-PsycopgTransaction: TypeAlias = AbstractContextManager[psycopg.Transaction]
 
 ENDED = "The step has ended its transaction itself. Leave COMMIT and ROLLBACK to pulsed."
 
@@ -139,7 +138,7 @@ class PlainTransaction(PostgresTransaction):
         lease: Lease,
         thread: StepThread,
         connection: psycopg.Connection[Any],
-        transaction: PsycopgTransaction,
+        transaction: psycopg.Transaction,
     ) -> None:
         super().__init__(store, lease)
         self._thread = thread
@@ -205,12 +204,14 @@ async def plain_transaction(
         thread.end()
 
 
-def _begin(store: PostgresStore) -> tuple[psycopg.Connection[Any], PsycopgTransaction]:
+def _begin(store: PostgresStore) -> tuple[psycopg.Connection[Any], psycopg.Transaction]:
     try:
         connection = store.connect_for_a_step()
         try:
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-            transaction = connection.transaction()
+            # Not connection.transaction(), a generator: one that is never committed would be
+            # closed by the garbage collector, at any time and beside the connection's own thread.
+            transaction = psycopg.Transaction(connection)
             transaction.__enter__()
         except BaseException:
             connection.close()

@@ -89,6 +89,7 @@ class Dialect(ABC):
         self.ticks = prefix + "pulse_ticks"
         self.checkpoints = prefix + "pulse_checkpoints"
         self.signals = prefix + "pulse_signals"
+        self.stream = prefix + "pulse_stream"
         self.rollups = prefix + "pulse_rollups"
         self.error_rollups = prefix + "pulse_error_rollups"
         self.controls = prefix + "pulse_controls"

@@ -89,14 +89,18 @@ class LimitedStatements(StatementGroup):
 
         Neither counts beyond ``most``; the jobs that run come first.
         """
-        found = f"""(SELECT lease_until FROM {d.jobs} WHERE {IN_USE} AND limit_key = r.its_key
-                ORDER BY {self.leases_first} LIMIT :most::int) AS found"""
+        found = self.in_use(d)
         control = f"FROM {d.controls} WHERE scope = 'limit' AND name = r.its_name"
         return f"""SELECT r.its_key, coalesce((SELECT paused {control}), {d.false}),
                 (SELECT coalesce(override, declared)::text {control}),
                 (SELECT tat FROM {d.rates} WHERE scope = 'limit' AND key = r.its_key),
                 (SELECT count(lease_until) FROM {found}), (SELECT count(*) FROM {found}), {d.clock}
             FROM {d.rows_of(KEY)}"""
+
+    def in_use(self, d: Dialect) -> str:
+        """Return the jobs of a key that have started and not ended, at most ``most``."""
+        return f"""(SELECT lease_until FROM {d.jobs} WHERE {IN_USE} AND limit_key = r.its_key
+                ORDER BY {self.leases_first} LIMIT :most::int) AS found"""
 
     leases_first = "lease_until"
     """The order of the index of slots in which jobs with a lease come first."""

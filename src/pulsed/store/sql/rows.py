@@ -10,6 +10,7 @@ from pulsed.model.fields import CLAIM, ROW, Kind, fields_of
 from pulsed.model.job import Assignment, Failure, JobRow, Lease, Status, WorkerInfo
 from pulsed.model.schedule import ScheduleRow
 from pulsed.model.step import Checkpoint
+from pulsed.model.stream import StreamItem
 from pulsed.model.workflow import JobOutcome
 from pulsed.store.sql.audit_log import AUDIT_COLUMNS
 from pulsed.store.sql.bulk import BULK_COLUMNS, SKIP_COLUMNS
@@ -20,6 +21,7 @@ from pulsed.store.sql.jobs import FAILURE_COLUMNS, WORKER_COLUMNS
 from pulsed.store.sql.reader import Reader, reader
 from pulsed.store.sql.schedules import SCHEDULE_COLUMNS
 from pulsed.store.sql.statement import Row
+from pulsed.store.sql.streams import ITEM_COLUMNS
 from pulsed.store.sql.waiting import OUTCOME_COLUMNS
 
 audit_entry = reader(AuditEntry, AUDIT_COLUMNS)
@@ -28,6 +30,7 @@ skip = reader(Skip, SKIP_COLUMNS)
 checkpoint = reader(Checkpoint, CHECKPOINT_COLUMNS)
 job_outcome = reader(JobOutcome, OUTCOME_COLUMNS)
 failure = reader(Failure, FAILURE_COLUMNS)
+stream_item = reader(StreamItem, ITEM_COLUMNS)
 schedule = reader(ScheduleRow, SCHEDULE_COLUMNS)
 worker = reader(WorkerInfo, WORKER_COLUMNS)
 
@@ -48,12 +51,13 @@ assignment = Reader(
     {field.attribute(CLAIM): field.kind for field in fields_of(CLAIM)}
     | {"next_run_at": Kind.EPOCH, "submitted_at": Kind.EPOCH},
     made={
-        "lease": "Lease(id, lease_token, worker_id)",
+        "lease": "new_tuple(Lease, (id, lease_token, worker_id))",
         "submitted_at": "next_run_at if submitted_at is None else submitted_at",
     },
     given=("queue", "worker_id"),
     native=frozenset({Kind.UUID}),
     Lease=Lease,
+    new_tuple=tuple.__new__,  # in half of the time that Lease() takes
 )
 
 # What governs a queue, a topic or a limit. Its numbers are JSON, which only this reads.

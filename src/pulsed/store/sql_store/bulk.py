@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pulsed.errors import StorageBusy, StorageRefused
+from pulsed.errors import PulsedError, StorageBusy, StorageError, concerns_everything
 from pulsed.model.audit import Operator
 from pulsed.model.bulk import LONGEST_LIST, BulkAct, BulkRow, BulkState, Skip
 from pulsed.model.job import JobFilter, Status
@@ -21,8 +22,19 @@ from pulsed.store.verbs.audit import ActResult
 if TYPE_CHECKING:
     from pulsed.store.sql_store.store import SqlStore
 
-MOST_REFUSALS = 3
-"""Tries of a batch that the database refuses: another job may take a key at the same moment."""
+log = logging.getLogger("pulsed.bulk")
+
+MOST_FAILURES = 3
+"""Tries of a batch that fails: another job may take a key at the same moment."""
+
+
+class _BatchFailed(Exception):
+    """A batch that failed at every try, for a reason that concerns its operation alone."""
+
+    def __init__(self, bulk_id: UUID, error: Exception) -> None:
+        super().__init__(bulk_id)
+        self.bulk_id = bulk_id
+        self.error = error
 
 
 class SqlBulk(BulkStore):
@@ -47,19 +59,12 @@ class SqlBulk(BulkStore):
         return await self._store.run(verb)
 
     async def advance(self, performer: UUID, bulk_id: UUID | None = None) -> BulkRow | None:
-        verb = verbs.next_batch(self._store.engine, performer, bulk_id, verbs.BATCH)
-        batch = await self._store.run(verb)
-        if batch is None:
-            return None
-        if batch.act.fresh:
-            await self._store.tell_children()  # the old children; the replay creates new ones
         try:
-            done = await self._perform(batch, performer)
+            done = await self._next(performer, bulk_id)
         except StorageBusy:  # another process is performing it
             return None
-        except StorageRefused as error:
-            failed = verbs.end(self._store.engine, batch.row.id, BulkState.FAILED, str(error))
-            return (await self._store.run(failed))[1]
+        except _BatchFailed as failed:
+            return await self._fail(failed)
         if done is None:
             return None
         await self._store.hint_some(done.queues)
@@ -68,19 +73,51 @@ class SqlBulk(BulkStore):
             await self._store.hint({CANCELS})
         return done.row
 
-    async def _perform(self, batch: verbs.Batch, performer: UUID) -> verbs.Performed | None:
-        """Act on a batch, around locked rows if they stay locked."""
-        perform = partial(verbs.perform, self._store.engine, batch, performer)
-        refused = 0
+    async def _next(self, performer: UUID, bulk_id: UUID | None) -> verbs.Performed | None:
+        """Find the next batch and act on it; raises ``_BatchFailed`` if that fails every time."""
+        failures = 0
         while True:
             try:
-                return await self._store.run(perform())
-            except StorageBusy:
-                return await self._store.run(perform(around_locks=True))
-            except StorageRefused:
-                refused += 1
-                if refused == MOST_REFUSALS:
+                return await self._try(performer, bulk_id)
+            except Exception as error:
+                if concerns_everything(error):
                     raise
+                failures += 1
+                # From here on for this operation only: it is the one to blame, and it must not
+                # stay the first, or no other would be performed any more.
+                bulk_id = bulk_id or await self._first(performer)
+                if bulk_id is None:
+                    raise
+                if failures == MOST_FAILURES:
+                    raise _BatchFailed(bulk_id, error) from error
+
+    async def _first(self, performer: UUID) -> UUID | None:
+        row = await self._store.run(verbs.first_in_line(self._store.engine, performer))
+        return None if row is None else row.id
+
+    async def _try(self, performer: UUID, bulk_id: UUID | None) -> verbs.Performed | None:
+        """Act on the next batch, around locked rows if they stay locked."""
+        engine = self._store.engine
+        batch = await self._store.run(verbs.next_batch(engine, performer, bulk_id, verbs.BATCH))
+        if batch is None:
+            return None
+        if batch.act.fresh:
+            await self._store.tell_children()  # the old children; the replay creates new ones
+        perform = partial(verbs.perform, engine, batch, performer)
+        try:
+            return await self._store.run(perform())
+        except StorageBusy:
+            return await self._store.run(perform(around_locks=True))
+
+    async def _fail(self, failed: _BatchFailed) -> BulkRow | None:
+        """End an operation whose batch cannot be performed, with the error for people to see."""
+        error = failed.error
+        if not isinstance(error, StorageError):
+            log.error("bulk operation %s has failed", failed.bulk_id, exc_info=error)
+        name = "" if isinstance(error, PulsedError) else f"{type(error).__name__}: "
+        text = f"{name}{error}"
+        verb = verbs.end(self._store.engine, failed.bulk_id, BulkState.FAILED, text)
+        return (await self._store.run(verb))[1]
 
     async def get(self, bulk_id: UUID) -> BulkRow | None:
         return await self._store.run(verbs.get(self._store.engine, bulk_id))

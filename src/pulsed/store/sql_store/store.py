@@ -43,7 +43,8 @@ from pulsed.store.results import (
     Submitted,
     WatchdogTick,
 )
-from pulsed.store.retrying import RetryOptions, dequeue_retry_of, retry_of, retrying
+from pulsed.store.retry_options import RetryOptions
+from pulsed.store.retrying import dequeue_retry_of, retry_of, retrying
 from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store import acts
 from pulsed.store.sql_store.bulk import SqlBulk
@@ -52,6 +53,7 @@ from pulsed.store.sql_store.governed import GovernedRuns
 from pulsed.store.sql_store.limited import LimitedRuns
 from pulsed.store.sql_store.rollups import SqlRollups
 from pulsed.store.sql_store.schedules import SqlSchedules
+from pulsed.store.sql_store.streams import SqlStreams
 from pulsed.store.sql_store.workflows import SqlWorkflows
 from pulsed.store.verbs import (
     audit,
@@ -121,6 +123,7 @@ class SqlStore(Store):
         self.rollups = SqlRollups(self)
         self.controls = SqlControls(self)
         self.bulk = SqlBulk(self)
+        self.streams = SqlStreams(self)
         self.governed = GovernedRuns()
         self._schema_is_good = False
         self._floors: dict[tuple[str, str], Floors] = {}

@@ -175,14 +175,28 @@ def next_batch(
     engine: Engine, performer: UUID, bulk_id: UUID | None, limit: int
 ) -> Script[Batch | None]:
     """Find the next jobs of an operation that no other process performs."""
+    if (first := (yield from _first(engine, performer, bulk_id))) is None:
+        return None
+    row, where, act = first
+    ids, following = yield from matching_ids(engine, where, limit, row.cursor, SCANNED * limit)
+    return Batch(row, where, act, ids, following)
+
+
+@verb(VerbKind.READ, name="perform_bulk")
+def first_in_line(engine: Engine, performer: UUID) -> Script[BulkRow | None]:
+    """Find the operation whose next batch would be performed."""
+    first = yield from _first(engine, performer, None)
+    return None if first is None else first[0]
+
+
+def _first(
+    engine: Engine, performer: UUID, bulk_id: UUID | None
+) -> Script[tuple[BulkRow, JobFilter, BulkAct] | None]:
     params = {"performer": performer, "most": MOST_RUNNING}
     found = yield Statement(engine.bulk.to_perform, params)
     for row in decode.bulk.all(engine.dialect, found):
         if bulk_id in (None, row.id) and (known := _understood(row)):
-            where, act = known
-            scanned = SCANNED * limit
-            ids, following = yield from matching_ids(engine, where, limit, row.cursor, scanned)
-            return Batch(row, where, act, ids, following)
+            return row, *known
     return None
 
 

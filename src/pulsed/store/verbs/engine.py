@@ -36,6 +36,7 @@ from pulsed.store.sql.search import SearchStatements
 from pulsed.store.sql.settling import SettleStatements
 from pulsed.store.sql.signals import SignalStatements
 from pulsed.store.sql.statement import Row, Rows
+from pulsed.store.sql.streams import StreamStatements
 from pulsed.store.sql.submission import SubmitStatements
 from pulsed.store.sql.tags import TagStatements
 from pulsed.store.sql.tokens import TokenStatements
@@ -124,6 +125,7 @@ class Engine(ABC):
         self.expiry = ExpiryStatements(dialect)
         self.families = FamilyStatements(dialect)
         self.signals = SignalStatements(dialect)
+        self.streams = StreamStatements(dialect)
         self.keys = KeyStatements(dialect)
         self.schedules = ScheduleStatements(dialect)
         self.rollups = RollupStatements(dialect)

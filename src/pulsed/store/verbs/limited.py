@@ -47,6 +47,9 @@ CONTENDED = 0.02
 
 MOST_SUSPECT_KEYS = 64
 
+FEWEST_KEYS = 16
+"""Keys that the first step of a claim visits at least, however few slots are free."""
+
 KEY_STRETCH = 2_000
 """Jobs of a priority that one scan for missing keys visits."""
 
@@ -160,10 +163,12 @@ def _claim_by_turns(walk: _Walk) -> Script[None]:
     after, seen = rotation.after, set[str]()
     wrapped = not after
     reached_end = False
+    most = min(KEYS, max(FEWEST_KEYS, walk.left + 1))  # mostly, each key takes a slot
     for _ in range(MOST_STEPS):
         if walk.left <= 0:
             break
-        rows, is_cut = yield from _keys(walk, after)
+        rows, is_cut = yield from _keys(walk, after, most)
+        most = KEYS
         new = {key: levels for key, levels in rows.items() if key not in seen}
         seen |= rows.keys()
         yield from _claim_keys(walk, new)
@@ -189,14 +194,14 @@ class _Level(NamedTuple):
     is_locked: bool
 
 
-def _keys(walk: _Walk, after: str) -> Script[tuple[dict[str, list[_Level]], bool]]:
+def _keys(walk: _Walk, after: str, most: int) -> Script[tuple[dict[str, list[_Level]], bool]]:
     """Read and lock a stretch of keys, each with its priorities; returns whether there are more."""
     skipped = walk.rotation.blocked()
     params = {
         "queue": walk.wanted.queue,
         "after": after,
         "skipped": as_json(list(skipped)),
-        "most": KEYS,
+        "most": most,
     }
     rows = yield Statement(walk.engine.limited.limit_keys, params)
     found: dict[str, list[_Level]] = {}
@@ -205,7 +210,9 @@ def _keys(walk: _Walk, after: str) -> Script[tuple[dict[str, list[_Level]], bool
         found.setdefault(key, []).append(_Level(priority, bool(is_due), bool(is_locked)))
         if is_due and not is_locked and key not in skipped:
             walk.come_back(CONTENDED)
-    is_cut = len(rows) >= KEYS
+    is_cut = len(rows) >= most
+    if is_cut and len(found) == 1 and most < KEYS:  # a key with so many priorities
+        return (yield from _keys(walk, after, KEYS))
     if is_cut and len(found) > 1:  # its further priorities are behind the cut
         found.popitem()
     return found, is_cut
@@ -264,7 +271,8 @@ def _claim_keys(walk: _Walk, found: Mapping[str, list[_Level]]) -> Script[None]:
 
 def _standing(walk: _Walk, keys: Sequence[str]) -> Script[dict[str, _Standing]]:
     """Count what locked keys have in use, and decide how many jobs each may start."""
-    names = [(key, split_key(key)[0]) for key in keys]
+    parts = {key: split_key(key) for key in keys}
+    names = [(key, name) for key, (name, _) in parts.items()]
     while True:
         most = walk.rotation.most_in_use
         found = yield Statement(walk.engine.limited.limit_use, {"most": most}, names)
@@ -282,7 +290,8 @@ def _standing(walk: _Walk, keys: Sequence[str]) -> Script[dict[str, _Standing]]:
         free = 0 if paused or own is None else free_slots(own, running, at, time)
         own = own or Numbers()
         standing[key] = _Standing(own, free, own.sequential and begun > 0, at, time)
-        walk.weights[key] = own.weights.get(split_key(key)[1] or "", 1)
+        if own.weights:
+            walk.weights[key] = own.weights.get(parts[key][1] or "", 1)
     return standing
 
 

@@ -79,12 +79,13 @@ def trim_bulk(engine: Engine) -> Script[None]:
 
 
 def forget(engine: Engine, removed: list[Any]) -> Script[None]:
-    """Remove the failures, checkpoints, signals and tags of deleted jobs."""
+    """Remove the failures, checkpoints, signals, streams and tags of deleted jobs."""
     if removed:
         for statement in (
             engine.retention.delete_failures,
             engine.checkpoints.forget_steps,
             engine.signals.forget_signals,
+            engine.streams.forget_stream,
             engine.tags.forget_tags,
         ):
             yield Statement(statement, {}, one_column(removed))

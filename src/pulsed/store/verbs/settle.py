@@ -41,18 +41,19 @@ def ways(reports: Iterable[Report]) -> Ways:
     """Decide how each run ends."""
     found = Ways({}, {}, [], [])
     for report in reports:
-        match report.outcome:
-            case Succeeded(discard_checkpoints=True):
-                found.others.append(report)
+        lease, outcome, is_child, _ = report
+        match outcome:
+            case Succeeded() if not outcome.discard_checkpoints:
+                by_worker = found.children if is_child else found.succeeded
+                by_worker.setdefault(lease[2], []).append(report)
             case Succeeded():
-                by_worker = found.children if report.is_child else found.succeeded
-                by_worker.setdefault(report.lease.worker_id, []).append(report)
+                found.others.append(report)
             case Waiting():
                 found.waiting.append(report)
             case Failed() | Snoozed() | Cancelled() | Released():
                 found.others.append(report)
             case _:
-                assert_never(report.outcome)
+                assert_never(outcome)
     return found
 
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from starlette.responses import Response
 
+from pulsed.client.search import NotUnderstood, instant
 from pulsed.errors import InvalidOption
 from pulsed.model.audit import AuditKey
-from pulsed.web.search import NotUnderstood, instant
 from pulsed.web.site import PageCall
 
 PAGE_SIZE = 50

@@ -14,13 +14,13 @@ from starlette.responses import Response
 from pulsed.client.acts import moving, reprioritising, rescheduling
 from pulsed.client.bulk import read_bulk, start_bulk, stop_bulk
 from pulsed.client.one_job import checked_id
+from pulsed.client.search import NotUnderstood, Search, coming, in_words
 from pulsed.errors import InvalidOption
 from pulsed.model.bulk import CANCEL, DELETE, RETRY, RUN_NOW, BulkAct, BulkKind, BulkRow, Skip
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.page import bound_of
 from pulsed.web.access import Role
 from pulsed.web.pages.jobs import search_of
-from pulsed.web.search import NotUnderstood, Search, coming, in_words
 from pulsed.web.site import PageCall
 from pulsed.wording import counted
 

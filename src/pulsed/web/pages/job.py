@@ -20,9 +20,11 @@ from pulsed.errors import InvalidJob, InvalidOption, InvalidPayload
 from pulsed.handler.envelope import is_envelope
 from pulsed.model.job import Failure, JobRow, Status, WorkerInfo
 from pulsed.model.lifecycle import DELETABLE, LIVING, REPLAYABLE
+from pulsed.model.limit import split_key
 from pulsed.model.progress import progress_of
 from pulsed.model.schedule import ScheduleRow
 from pulsed.model.step import StepKind
+from pulsed.model.stream import StreamItem
 from pulsed.model.workflow import fan_out_of
 from pulsed.store.base import Store
 from pulsed.web.json_text import NotJson, edited, pretty, shown
@@ -34,6 +36,8 @@ STEPS = 200
 """Steps on a page."""
 RUNS = 50
 """Runs on a page."""
+ITEMS = 20
+"""Items of its stream on a page."""
 FEW = 10
 """Children of a fan-out that are shown, from the first on; and as many failed and running ones."""
 TREES = 5
@@ -59,6 +63,8 @@ class JobView:
     workers: dict[UUID, WorkerInfo]
     hints: Sequence[str]
     schedule: ScheduleRow | None
+    items: Sequence[StreamItem]
+    """The newest items of its stream, oldest first."""
     ancestors: Sequence[JobRow]
     """Its parent, the parent's parent, and so on."""
     now: datetime
@@ -84,6 +90,7 @@ async def show(call: PageCall) -> Response:
     return await call.page(
         "job.html",
         view=view,
+        hints=_shown_hints(call, job, view.hints),
         job=job,
         runs=runs[::-1],
         timeline=timeline(job, runs, view.now),
@@ -114,6 +121,14 @@ def _texts(call: PageCall, job: JobRow) -> dict[str, Any]:
         "progress": progress,
         "progress_text": redacted(job.progress),
     }
+
+
+def _shown_hints(call: PageCall, job: JobRow, hints: Sequence[str]) -> Sequence[str]:
+    """Return why it does not run; the value that its limit counts by is from the payload."""
+    if call.visitor.may_see_payloads or job.limit_key is None:
+        return hints
+    name, _ = split_key(job.limit_key)
+    return [hint.replace(repr(job.limit_key), repr(name)) for hint in hints]
 
 
 def _possible_acts(job: JobRow, now: datetime) -> dict[str, Any]:
@@ -158,6 +173,7 @@ async def read_view(store: Store, job_id: UUID, skip: int, before: int) -> JobVi
         workers={worker.id: worker for worker in workers},
         hints=await why(store, job, workers),
         schedule=None if made_by is None else await store.schedules.find(made_by),
+        items=await store.streams.newest(job_id, limit=ITEMS),
         ancestors=await _ancestors(store, job),
         now=now,
     )

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from starlette.responses import JSONResponse, Response
 
+from pulsed.client import search as searching
 from pulsed.client.acts import act_on
 from pulsed.client.one_job import checked_id
 from pulsed.client.operator import operator
+from pulsed.client.search import Completions, Search, parse
 from pulsed.errors import InvalidOption
 from pulsed.model.bulk import CANCEL, DELETE, RETRY, RUN_NOW, BulkAct
 from pulsed.model.control import ControlScope
 from pulsed.model.job import JobFilter, JobRow, Status, WorkerInfo
+from pulsed.model.limit import split_key
 from pulsed.model.page import Counts, Page, bound_of
-from pulsed.web import search as searching
 from pulsed.web.access import Role
 from pulsed.web.reasons import reason
 from pulsed.web.redaction import Redaction
-from pulsed.web.search import Completions, Search, parse
 from pulsed.web.site import PageCall
 from pulsed.wording import counted
 
@@ -139,6 +140,8 @@ def search_of(call: PageCall, text: str, now: datetime) -> Search:
     found = parse(text, now)
     if found.where.payload and not call.visitor.may_see_payloads:
         return found.without_payload("You may not see payloads, so you cannot search them.")
+    if "," in (found.where.limit_key or "") and not call.visitor.may_see_payloads:
+        return found.without_limit("You may not see what a limit counts by, nor search for it.")
     hidden = [name for name in found.payload_names if call.site.redaction.hides(name)]
     if hidden:
         return found.without_payload(f"{hidden[0]} is hidden in payloads, and cannot be searched.")
@@ -246,6 +249,9 @@ def _id(text: str) -> UUID | None:
 async def complete(call: PageCall) -> Response:
     """Return what the text of the search box may become."""
     known = await call.site.shared.get("known", lambda: _known(call), seconds=KNOWN_SECONDS)
+    if not call.visitor.may_see_payloads:  # what a limit counts by is from payloads
+        names = {split_key(key)[0] for key in known.limits}
+        known = replace(known, limits=_sorted(names))
     return JSONResponse(searching.complete(call.query.get("q", ""), known))
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from starlette.responses import Response
 
 from pulsed.engine.limits import KeyState, LimitState
-from pulsed.handler.options import checked_name
-from pulsed.model.control import Control, ControlScope, described
+from pulsed.model.control import ControlScope, described
 from pulsed.model.control_text import texts_of
-from pulsed.web.control_form import OF_LIMITS, typed_in, whose
-from pulsed.web.render import path, term
+from pulsed.web.control_form import OF_LIMITS, whose
+from pulsed.web.pages.control_acts import ControlActs
+from pulsed.web.render import term
 from pulsed.web.site import PageCall
 
 KEYS = 50
@@ -41,13 +42,13 @@ async def show(call: PageCall) -> Response:
     return await call.page(
         "limits.html",
         lines=[_line(limit) for limit in found],
-        link=lambda name: call.url(_address(name)),
+        link=lambda name: call.url(acts.address(name)),
     )
 
 
 async def show_one(call: PageCall) -> Response:
     """Show a limit: who holds its keys, how many wait, and when the next may start."""
-    name = _name(call)
+    name = acts.name(call)
     controls = call.app.store.controls
     limit, control, now, _ = await asyncio.gather(
         call.site.shared.get(("limit", name), lambda: call.app.limits.aget(name, keys=KEYS)),
@@ -64,14 +65,21 @@ async def show_one(call: PageCall) -> Response:
         control=control,
         whose=whose(control),
         keys=limit.keys,
+        sees=call.visitor.may_see_payloads,
+        label=_labels(limit.keys, sees=call.visitor.may_see_payloads).__getitem__,
         is_cut=len(limit.keys) == KEYS,
         wait=lambda key: _wait(key, now),
         jobs_of=lambda key: call.url("/jobs", q=term("limit", _key(name, key))),
         fields=OF_LIMITS,
         values=texts_of(control.numbers),
-        base=_address(name),
+        base=acts.address(name),
         now=now,
     )
+
+
+def _labels(keys: Sequence[KeyState], *, sees: bool) -> dict[KeyState, str]:
+    """Return what keys are called: values are from payloads, which not every visitor may see."""
+    return {key: key.value or "" if sees else f"key {n}" for n, key in enumerate(keys, 1)}
 
 
 def _line(limit: LimitState) -> LimitLine:
@@ -90,45 +98,9 @@ def _wait(key: KeyState, now: datetime) -> float | None:
     return float(math.ceil(max(0.0, (key.next_start - now).total_seconds())))
 
 
-# -- acts -----------------------------------------------------------------------------------------
-
-
-async def pause(call: PageCall) -> Response:
-    """Start no more of its jobs."""
-    name = _name(call)
-    await call.app.limits.apause(name)
-    return _done(call, f"The limit {name} is paused: what runs goes on, and nothing else starts.")
-
-
-async def resume(call: PageCall) -> Response:
-    """Start its jobs again."""
-    name = _name(call)
-    await call.app.limits.aresume(name)
-    return _done(call, f"The limit {name} starts jobs again.")
-
-
-async def override(call: PageCall) -> Response:
-    """Use an operator's numbers instead of the declared ones."""
-    control = await call.app.limits.aoverride(_name(call), **typed_in(call, OF_LIMITS))
-    return _done(call, _changed(control))
-
-
-async def clear(call: PageCall) -> Response:
-    """Use the declared numbers again."""
-    return _done(call, _changed(await call.app.limits.aclear(_name(call))))
-
-
-def _changed(control: Control) -> str:
-    return f"The limit {control.name} has {described(control.numbers)} now."
-
-
-def _done(call: PageCall, text: str) -> Response:
-    return call.done(text, call.back(_address(_name(call))))
-
-
-def _name(call: PageCall) -> str:
-    return checked_name("name of the limit", call.path("name"))
-
-
-def _address(name: str) -> str:
-    return f"/limits/{path(name)}"
+acts = ControlActs(
+    "limit",
+    lambda app: app.limits,
+    lambda app, name, **numbers: app.limits.aoverride(name, **numbers),
+    OF_LIMITS,
+)

@@ -43,7 +43,7 @@ async def show(call: PageCall) -> Response:
         shared.get(
             ("statistics", span), lambda: read_statistics(app, span), seconds=STATISTICS_KEPT
         ),
-        shared.get("urgent", lambda: urgent(app.store), seconds=FINDINGS_KEPT),
+        shared.get("urgent", lambda: urgent(app.store, call.site.reads), seconds=FINDINGS_KEPT),
         shared.get("governed", lambda: read_governed(app.store), seconds=GOVERNED_KEPT),
         call.site.lanes(),
         call.site.summary(),

@@ -15,8 +15,9 @@ from pulsed.handler.options import checked_name
 from pulsed.model.control import Control, ControlKey, ControlScope, described
 from pulsed.model.control_text import texts_of
 from pulsed.web.charts import SPANS, bars, chart_data, span_in
-from pulsed.web.control_form import OF_QUEUES, typed_in, whose
-from pulsed.web.render import path, term
+from pulsed.web.control_form import OF_QUEUES, whose
+from pulsed.web.pages.control_acts import ControlActs
+from pulsed.web.render import term
 from pulsed.web.site import PageCall
 
 MOST_LANES = 200
@@ -43,7 +44,7 @@ async def show(call: PageCall) -> Response:
         described=described,
         now=lanes.now,
         where=lambda queue: term("queue", queue),
-        link=lambda queue: call.url(_address(queue)),
+        link=lambda queue: call.url(acts.address(queue)),
     )
 
 
@@ -54,7 +55,7 @@ def of_scope(controls: Mapping[ControlKey, Control], scope: ControlScope) -> dic
 
 async def show_one(call: PageCall) -> Response:
     """Show a queue: its topics, its charts, and the workers that take from it."""
-    name = _name(call)
+    name = acts.name(call)
     span = span_in(call.query)
     stats, shared = call.app.stats, call.site.shared
     by_topic, series, lanes, controls, _ = await asyncio.gather(
@@ -95,7 +96,7 @@ async def show_one(call: PageCall) -> Response:
         next_start=await _next_start(call, control, lanes.now),
         fields=OF_QUEUES,
         values=texts_of(control.numbers),
-        base=_address(name),
+        base=acts.address(name),
         now=lanes.now,
         chart=chart_data(series),
         chart_stats=series.stats,
@@ -120,29 +121,12 @@ async def _next_start(call: PageCall, control: Control, now: datetime) -> dateti
 # -- acts -----------------------------------------------------------------------------------------
 
 
-async def pause(call: PageCall) -> Response:
-    """Start no more jobs of a queue."""
-    name = _name(call)
-    await call.app.queues.apause(name)
-    return _done(call, f"The queue {name} is paused: what runs goes on, and nothing else starts.")
-
-
-async def resume(call: PageCall) -> Response:
-    """Start jobs of a queue again."""
-    name = _name(call)
-    await call.app.queues.aresume(name)
-    return _done(call, f"The queue {name} starts jobs again.")
-
-
-async def override(call: PageCall) -> Response:
-    """Use an operator's limits of a queue."""
-    control = await call.app.queues.alimit(_name(call), **typed_in(call, OF_QUEUES))
-    return _done(call, _changed(control))
-
-
-async def clear(call: PageCall) -> Response:
-    """Use the limits again that the code declares."""
-    return _done(call, _changed(await call.app.queues.aclear(_name(call))))
+acts = ControlActs(
+    "queue",
+    lambda app: app.queues,
+    lambda app, name, **numbers: app.queues.alimit(name, **numbers),
+    OF_QUEUES,
+)
 
 
 async def pause_topic(call: PageCall) -> Response:
@@ -157,19 +141,3 @@ async def resume_topic(call: PageCall) -> Response:
     name = checked_name("topic", call.path("name"))
     await call.app.topics.aresume(name)
     return call.done(f"The topic {name} starts jobs again.", call.back("/queues"))
-
-
-def _changed(control: Control) -> str:
-    return f"The queue {control.name} has {described(control.numbers)} now."
-
-
-def _done(call: PageCall, text: str) -> Response:
-    return call.done(text, call.back(_address(_name(call))))
-
-
-def _name(call: PageCall) -> str:
-    return checked_name("queue", call.path("name"))
-
-
-def _address(name: str) -> str:
-    return f"/queues/{path(name)}"

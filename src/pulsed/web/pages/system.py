@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from pulsed.app import Pulse
 from pulsed.engine.doctor.examine import examine
 from pulsed.engine.doctor.finding import Finding, Severity
 from pulsed.engine.overview import FINDINGS_KEPT
 from pulsed.version import __version__
-from pulsed.web.site import PageCall
+from pulsed.web.site import PageCall, Site
 
 LABELS = {
     "engine": "engine",
@@ -52,13 +51,14 @@ class Examined(NamedTuple):
 
 async def examined(call: PageCall) -> Examined:
     """Return the findings of the doctor, at most half a minute old, for all tabs."""
-    return await call.site.shared.get("doctor", lambda: _examine(call.app), seconds=FINDINGS_KEPT)
+    return await call.site.shared.get("doctor", lambda: _examine(call.site), seconds=FINDINGS_KEPT)
 
 
-async def _examine(app: Pulse) -> Examined:
-    store = app.store
+async def _examine(site: Site) -> Examined:
+    store = site.app.store
     facts = await store.check()
-    return Examined(facts, await examine(store, app.retention, facts=facts), await store.now())
+    findings = await examine(store, site.app.retention, facts=facts, reads=site.reads)
+    return Examined(facts, findings, await site.now())
 
 
 async def show(call: PageCall) -> Response:

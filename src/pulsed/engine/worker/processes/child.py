@@ -19,12 +19,13 @@ from pulsed.engine.worker.processes import logs
 from pulsed.engine.worker.processes.messages import (
     LARGEST_FRAME,
     LENGTH,
+    Emit,
     Hello,
     Leave,
     LogLine,
     Origin,
-    ProgressStored,
     Ready,
+    Reply,
     ReportProgress,
     RunJob,
     RunOver,
@@ -34,7 +35,7 @@ from pulsed.engine.worker.processes.messages import (
     read_from_process,
 )
 from pulsed.engine.worker.run import Run, StopReason
-from pulsed.errors import ProcessDied, StorageError
+from pulsed.errors import LeaseLost, ProcessDied, PulsedError
 from pulsed.store.base import Store
 
 log = logging.getLogger("pulsed.worker")
@@ -137,20 +138,30 @@ class ChildProcess:
                     self._answer.set_exception(ProcessDied(error))
             case LogLine():
                 logs.write(message, {} if self._run is None else self._run.log_fields())
-            case ReportProgress() if self._run is not None:
-                task = asyncio.create_task(self._store_progress(self._run, message))
+            case ReportProgress() | Emit() if self._run is not None:
+                task = asyncio.create_task(self._answered(self._run, message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             case _:
                 pass
 
-    async def _store_progress(self, run: Run, progress: ReportProgress) -> None:
+    async def _answered(self, run: Run, message: ReportProgress | Emit) -> None:
+        """Store what a handler reports, and tell it whether its run still holds the lease."""
         try:
-            is_held = await self._store.set_progress(run.lease, progress.text)
-        except StorageError as error:
-            self._send(ProgressStored(progress.number, is_held=True, error=str(error)))
+            is_held = await self._stored(run, message)
+        except PulsedError as error:
+            self._send(Reply(message.number, is_held=True, error=str(error)))
         else:
-            self._send(ProgressStored(progress.number, is_held))
+            self._send(Reply(message.number, is_held))
+
+    async def _stored(self, run: Run, message: ReportProgress | Emit) -> bool:
+        if isinstance(message, ReportProgress):
+            return await self._store.set_progress(run.lease, message.text)
+        try:
+            await run.context._put_item(message.text)  # noqa: SLF001 - the context is the run's own
+        except LeaseLost:
+            return False
+        return True
 
     def _send(self, message: Any) -> None:
         if not self._writer.is_closing():

@@ -28,10 +28,11 @@ from pulsed.engine.worker.processes.context import ProcessContext
 from pulsed.engine.worker.processes.logs import forward_logs
 from pulsed.engine.worker.processes.messages import (
     LENGTH,
+    Emit,
     Hello,
     Leave,
-    ProgressStored,
     Ready,
+    Reply,
     ReportProgress,
     RunJob,
     RunOver,
@@ -157,7 +158,7 @@ class JobProcess:
 
     def _made(self, job: RunJob) -> Run:
         handler = self._app.registry.get(job.assignment.topic)
-        context = ProcessContext(job.assignment, self._store_progress)
+        context = ProcessContext(job.assignment, self._ask)
         return Run(job.assignment, handler, context, self._arounds)
 
     def _outcome(self, run: Run) -> Outcome | None:
@@ -165,11 +166,12 @@ class JobProcess:
             return self._loop.run(_on_loop(run))
         return copy_context().run(call, run)
 
-    def _store_progress(self, text: str) -> Future[bool]:
+    def _ask(self, message: type[ReportProgress | Emit], text: str) -> Future[bool]:
+        """Have the worker store a text; the future tells whether the run holds its lease."""
         future: Future[bool] = Future()
         number = id(future)
         self._asked[number] = future
-        self._channel.send(ReportProgress(number, text))
+        self._channel.send(message(number, text))
         return future
 
     # -- what the worker sends, in a thread -------------------------------------------------------
@@ -191,7 +193,7 @@ class JobProcess:
                 self._jobs.put(message)
             case Stop(reason):
                 self._stop(StopReason[reason])
-            case ProgressStored():
+            case Reply():
                 _answer(self._asked.pop(message.number), message)
             case Leave():
                 self._leaving.set()
@@ -209,7 +211,7 @@ class JobProcess:
             run.tell_to_stop(why)
 
 
-def _answer(future: Future[bool], message: ProgressStored) -> None:
+def _answer(future: Future[bool], message: Reply) -> None:
     if not future.set_running_or_notify_cancel():  # an async handler was cancelled meanwhile
         return
     if message.error:

@@ -59,8 +59,8 @@ class Stop(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
-class ProgressStored(msgspec.Struct, tag=True, frozen=True):
-    """The answer to ``ReportProgress``."""
+class Reply(msgspec.Struct, tag=True, frozen=True):
+    """The answer to ``ReportProgress`` or ``Emit``."""
 
     number: int
     is_held: bool
@@ -98,6 +98,13 @@ class ReportProgress(msgspec.Struct, tag=True, frozen=True):
     text: str
 
 
+class Emit(msgspec.Struct, tag=True, frozen=True):
+    """Append an item, a JSON text, to the job's stream."""
+
+    number: int
+    text: str
+
+
 class LogLine(msgspec.Struct, tag=True, frozen=True):
     """A log record."""
 
@@ -112,8 +119,8 @@ class LogLine(msgspec.Struct, tag=True, frozen=True):
     extra: dict[str, str | int | float | bool | None]
 
 
-FromWorker: TypeAlias = Hello | RunJob | Stop | ProgressStored | Leave
-FromProcess: TypeAlias = Ready | Unusable | RunOver | ReportProgress | LogLine
+FromWorker: TypeAlias = Hello | RunJob | Stop | Reply | Leave
+FromProcess: TypeAlias = Ready | Unusable | RunOver | ReportProgress | Emit | LogLine
 
 _encoder = msgspec.msgpack.Encoder()
 read_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

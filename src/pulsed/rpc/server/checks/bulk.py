@@ -15,7 +15,7 @@ from pulsed.rpc.messages.jobs import filter_of
 from pulsed.rpc.server.access import Caller, TokenRole, denied
 from pulsed.rpc.server.checks.items import converted
 
-OPERATED = (BulkKind.RETRY, BulkKind.CANCEL)
+OPERATED = (BulkKind.RETRY, BulkKind.CANCEL, BulkKind.RUN_NOW)
 """What the role operate may do; all other acts need admin, as they do for single jobs."""
 
 

@@ -10,6 +10,7 @@ from pulsed.rpc.server.services.controls import ControlService
 from pulsed.rpc.server.services.jobs import JobService
 from pulsed.rpc.server.services.schedules import ScheduleService
 from pulsed.rpc.server.services.stats import StatsService
+from pulsed.rpc.server.services.streams import StreamService
 from pulsed.rpc.server.services.upkeep import UpkeepService
 from pulsed.rpc.server.services.work import WorkService
 from pulsed.rpc.server.services.workflows import WorkflowService
@@ -18,6 +19,7 @@ SERVICES = (
     JobService,
     WorkService,
     WorkflowService,
+    StreamService,
     ScheduleService,
     BulkService,
     StatsService,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from pulsed.engine.enqueuing import publish_enqueued
@@ -61,17 +62,14 @@ class UpkeepService:
         return pb.SetScheduleErrorResponse()
 
     async def take_turn(self, request: pb.TakeTurnRequest, caller: Caller) -> pb.TakeTurnResponse:
-        taken = await self._store.take_turn(length=request.length_seconds)
+        length = checked_seconds("length_seconds", request.length_seconds, most=LONGEST)
+        taken = await self._store.take_turn(length=length)
         return pb.TakeTurnResponse(taken=taken)
 
     async def prune_jobs(
         self, request: pb.PruneJobsRequest, caller: Caller
     ) -> pb.PruneJobsResponse:
-        since = {
-            to.STATUSES[age.status]: values.instant(age.since)
-            for age in request.ages
-            if age.HasField("since")
-        }
+        since = checks.converted(_since, request)
         limit = checked_count("limit", request.limit, 1, LARGEST_PAGE)
         ages = checks.converted(_ages, request)
         by = self._pruning_operator(request, caller)
@@ -119,6 +117,15 @@ class UpkeepService:
         if keep is not None:
             checked_seconds("keep_seconds", keep, least=SHORTEST_STATS, most=LONGEST)
         return pb.FoldStatsResponse(rows=await self._store.rollups.fold(keep=keep, limit=limit))
+
+
+def _since(request: pb.PruneJobsRequest) -> dict[Status, datetime]:
+    """Return the watermarks of a prune."""
+    return {
+        to.STATUSES[age.status]: values.instant(age.since)
+        for age in request.ages
+        if age.HasField("since")
+    }
 
 
 def _ages(request: Any) -> dict[Status, float]:

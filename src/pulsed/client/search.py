@@ -86,6 +86,11 @@ class Search:
         where = msgspec.structs.replace(self.where, payload=())
         return replace(self, where=where, problems=(*self.problems, problem))
 
+    def without_limit(self, problem: str) -> Search:
+        """Return the search without its condition on a limit, and a problem that says why."""
+        where = msgspec.structs.replace(self.where, limit_key=None)
+        return replace(self, where=where, problems=(*self.problems, problem))
+
 
 def parse(text: str, now: datetime) -> Search:
     """Return the filter of a search, and what was not understood of it."""
