@@ -7,16 +7,20 @@ Run by `dev.py models`. Spin and a C compiler come from the system (Debian: `apt
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent.parent / "models"
+FIGURES = FOLDER.parent / "docs/reliability/models.json"
 TOOLS = ("spin", "gcc")
 DEEPEST = 200_000
 """Steps of a run that are explored; a search that needs more is no proof."""
@@ -75,24 +79,47 @@ def _run(folder: str, *command: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check all models, or those that are named; 1 if one does not answer as it should."""
+    """Check all models, or those that are named; 1 if one does not answer as it should.
+
+    With ``--save``, the figures are kept for docs/reliability.md.
+    """
     if missing := missing_tools():
         print(f"models need {' and '.join(missing)}; on Debian or Ubuntu: apt install spin gcc")
         return 1
-    chosen = [model for model in models() if not arguments or model.stem in arguments]
+    names = [each for each in arguments if each != "--save"]
+    chosen = [model for model in models() if not names or model.stem in names]
     if not chosen:
         print(f"no such model; there are {', '.join(model.stem for model in models())}")
         return 2
-    wrong = 0
+    wrong = states = 0
+    began = time.monotonic()
     for model in chosen:
         for variant in ("", *broken_variants(model)):
             verdict = search(model, variant)
             is_right = bool(verdict.violation) == bool(variant)
             wrong += not is_right
+            states += verdict.states
             found = f"found: {verdict.violation}" if verdict.violation else "holds"
             told = f"{verdict.states:>9,} states  {found}{'' if is_right else '  WRONG'}"
             print(f"{model.stem:<8} {variant or 'as built':<27} {told}", flush=True)
+    if "--save" in arguments:
+        broken = sum(len(broken_variants(model)) for model in chosen)
+        counts = {"models": len(chosen), "broken variants": broken, "states": states}
+        _save(counts, wrong, time.monotonic() - began)
     return int(bool(wrong))
+
+
+def _save(counts: dict[str, int], wrong: int, seconds: float) -> None:
+    """Keep the figures for docs/reliability.md."""
+    FIGURES.parent.mkdir(exist_ok=True)
+    run = {"kind": "models", "name": "models", "title": "checked models"}
+    run |= {
+        "command": "python3 dev.py models",
+        "date": datetime.now(UTC).date().isoformat(),
+        "engine": "Spin",
+    }
+    figures = {**run, "seconds": round(seconds, 1), "counts": counts, "violations": wrong}
+    FIGURES.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

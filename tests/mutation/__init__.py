@@ -1,0 +1,1 @@
+"""Takes each guard out of each statement, and runs the tests that use it: one must fail."""

@@ -1,0 +1,141 @@
+"""Whole fleets in simulated time: hundreds of seeds, and bugs that they must find.
+
+`python3 dev.py simulate --seeds 10000` runs many more.
+"""
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+from unittest.mock import patch
+
+import pytest
+
+from pulsed.engine.upkeep import scheduler
+from pulsed.model.ids import new_job_id
+from pulsed.store.sqlite.engine import SqliteEngine
+from pulsed.store.verbs import suspend
+from tests.simulation import database
+from tests.simulation.faults import Fault, Kind
+from tests.simulation.run import simulate
+from tests.simulation.shrinking import minimal, shrunk
+from tests.support.guards import unguarded
+
+PARTS, SEEDS = 2, 80
+WITHIN = 200
+"""Seeds in which a planted bug must be found."""
+MOST_FAULTS = 5
+"""…and be shrunk to."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_invariant_holds_whatever_happens(part):
+    verdicts = [simulate(seed) for seed in range(part, SEEDS, PARTS)]
+    assert {v.seed: v.violations for v in verdicts if v.violations} == {}
+    checked = sum((verdict.checked for verdict in verdicts), Counter[str]())
+    assert checked.keys() == {f"I{number}" for number in range(1, 14)}  # each put to the test
+    struck = {fault.kind for verdict in verdicts for fault in verdict.struck}
+    assert struck >= {Kind.UNANSWERED, Kind.DIES_AFTER, Kind.FREEZES}
+
+
+def test_a_seed_is_a_run():
+    """In this process and in another one, whose sets have another order."""
+    seeds = (19, 154)
+    told = "from tests.simulation.run import simulate; print(*[simulate(s).digest for s in {}])"
+    done = subprocess.run(
+        [sys.executable, "-c", told.format(seeds)],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [simulate(seed).digest for seed in seeds]
+    assert len(set(done.stdout.split())) == len(seeds)
+
+
+# -- bugs that are planted, and must be found -----------------------------------------------------
+
+
+@contextlib.contextmanager
+def an_unfenced_write() -> Iterator[SqliteEngine]:
+    """A report ends whatever run its job has by now."""
+    engine = SqliteEngine()
+    for name in ("settle", "settle_succeeded"):
+        sql = getattr(engine.settling, name)
+        for guard in ("AND j.locked_by = r.worker", "AND j.lease_token = r.token"):
+            sql = unguarded(sql, guard)
+        setattr(engine.settling, name, sql)
+    yield engine
+
+
+@contextlib.contextmanager
+def a_lost_wake() -> Iterator[SqliteEngine]:
+    """A run that suspends does not check whether what it waits for has happened already."""
+
+    def no_wake(*_, **__):
+        return frozenset()
+        yield
+
+    with patch.object(suspend, "wake", no_wake):
+        yield SqliteEngine()
+
+
+@contextlib.contextmanager
+def a_double_fire() -> Iterator[SqliteEngine]:
+    """A fire without any of its three defences."""
+    engine = SqliteEngine()
+    advance = unguarded(engine.schedules.advance, "AND (s.next_run_at = r.old_cursor) IS TRUE")
+    engine.schedules.advance = advance
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(database._empty_database())
+        connection.execute("DROP INDEX pulse_jobs_occurrence")
+        content = connection.serialize()
+    with (
+        patch.object(scheduler, "occurrence_id", lambda *_: new_job_id()),
+        patch.object(database, "_empty_database", lambda: content),
+    ):
+        yield engine
+
+
+@contextlib.contextmanager
+def a_leaked_slot() -> Iterator[SqliteEngine]:
+    """The watchdog forgets jobs with a limit, so their slots are taken for ever."""
+    engine = SqliteEngine()
+    expired = engine.recovery.expired
+    guarded = unguarded(expired, "lease_until <", "limit_key IS NULL AND lease_until <")
+    engine.recovery.expired = guarded
+    yield engine
+
+
+Plant: TypeAlias = Callable[[], contextlib.AbstractContextManager[SqliteEngine]]
+
+
+@pytest.mark.parametrize(
+    "plant, invariant, last_found_by",
+    [
+        (an_unfenced_write, "I4", 8),
+        (a_lost_wake, "I11", 92),
+        (a_double_fire, "I7", 0),
+        (a_leaked_slot, "I6", 63),
+    ],
+    ids=["an unfenced write", "a lost wake", "a double fire", "a leaked slot"],
+)
+def test_a_planted_bug_is_found_and_shrinks(plant: Plant, invariant: str, last_found_by: int):
+    """By one of the first seeds; the one that found it last is only tried first."""
+    with plant() as engine:
+        verdicts = (simulate(seed, engine=engine) for seed in (last_found_by, *range(WITHIN)))
+        found = next(verdict for verdict in verdicts if verdict.violations)
+        small = shrunk(found, engine)
+    assert any(violation.startswith(invariant) for violation in small.violations)
+    assert len(small.faults) <= min(MOST_FAULTS, len(found.struck))
+    assert simulate(found.seed, small.faults).violations == ()
+
+
+def test_the_fewest_items_that_fail():
+    faults = [Fault(call, Kind.REFUSED) for call in range(20)]
+    needed = [faults[3], faults[17]]
+    assert minimal(faults, lambda some: set(needed) <= set(some)) == needed
