@@ -183,6 +183,25 @@ async def test_events_and_notifications_follow_the_commit_where_the_library_tell
     assert len(hints) == 2
 
 
+async def test_a_savepoint_that_is_rolled_back_takes_its_events_with_it(app, caller):
+    if not caller.tells_commit:
+        pytest.skip("tells of no commit")
+    events: list[JobEnqueued] = []
+    app.store.events.subscribe(events.extend, [JobEnqueued])
+    job = app.job(pack)
+    kept = [await caller.enqueue(job, 1)]
+    with suppress(ZeroDivisionError):
+        async with caller.savepoint():
+            async with caller.savepoint():
+                await caller.enqueue(job, 2)  # released, and rolled back with the one around it
+            await caller.enqueue(job, 3)
+            raise ZeroDivisionError
+    async with caller.savepoint():
+        kept.append(await caller.enqueue(job, 4))
+    await caller.end("commit")
+    assert [event.job_id for event in events] == [each.id for each in kept]
+
+
 # -- crashes --------------------------------------------------------------------------------------
 
 

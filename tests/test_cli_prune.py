@@ -225,7 +225,7 @@ class TestDoctor:
 
 
 def test_statuses_are_those_of_the_policy():
-    fields = set(Retention.__dataclass_fields__)
+    fields = set(Retention.__struct_fields__)
     assert set(keep("7d,dead=7d,stats=90d")) == fields
     statuses = {Status(name.upper()) for name in fields - {"stats"}}
     assert statuses == set(Retention(dead_lettered=60).ages)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -182,9 +183,12 @@ async def test_a_killed_listener_heals_and_polling_goes_on(
 
 
 async def test_a_deadlock_is_not_a_failure_of_the_job(
-    postgres: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_postgres: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(postgres_session, "LOCK_WITHIN", 60.0)  # the deadlock is found first
+    # A session looks for deadlocks once, after that time: the rival must have met it by then.
+    patient = f"{empty_postgres}?options={quote('-c deadlock_timeout=2s')}"
+    postgres = PostgresStore(patient, PostgresOptions(retry=QUICK, dequeue_retry=QUICK))
     proceed = asyncio.Event()
 
     async def work(n: int) -> int:
@@ -194,29 +198,31 @@ async def test_a_deadlock_is_not_a_failure_of_the_job(
     first, second = sorted(await submit_many(postgres, "work", 2))
     async with working(postgres, work) as it:
         await until(lambda: it.worker.describe().running == 2)
-        async with await psycopg.AsyncConnection.connect(postgres_url) as rival:
+        async with await psycopg.AsyncConnection.connect(empty_postgres) as rival:
             lock = "SELECT id FROM pulse_jobs WHERE id = %s FOR UPDATE"
             await rival.execute("SET deadlock_timeout = '60s'")  # the worker is to be the victim
             await rival.execute(lock, [second])
-            proceed.set()
-            # Its report has locked the first row and waits for the second one.
-            with closing(psycopg.connect(postgres_url, autocommit=True)) as admin:
-                waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                await until(lambda: admin.execute(waiting).fetchone())
-                await rival.execute(lock, [first])
+            with closing(psycopg.connect(empty_postgres, autocommit=True)) as admin:
                 deadlocks = (
                     "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
                 )
+                before = admin.execute(deadlocks).fetchone()
+                proceed.set()
+                # Its report has locked the first row and waits for the second one.
+                waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                await until(lambda: admin.execute(waiting).fetchone())
+                await rival.execute(lock, [first])
                 await rival.rollback()
                 jobs = await all_finished(postgres, [first, second])
 
                 def noticed() -> bool:
                     admin.execute("SELECT pg_stat_clear_snapshot()")
-                    return admin.execute(deadlocks).fetchone() != (0,)
+                    return admin.execute(deadlocks).fetchone() != before
 
                 await until(noticed)
     assert {(job.status, job.attempts) for job in jobs} == {(Status.SUCCEEDED, 1)}
     await no_failure_was_recorded(postgres, [first, second])
+    await postgres.aclose()
 
 
 async def test_a_lock_held_longer_than_the_statement_timeout_is_not_a_failure_of_the_job(

@@ -39,7 +39,7 @@ def test_the_retries_are_three_and_their_waits_grow(tmp_path: Path):
 def test_the_order_survives_its_worker_and_does_nothing_twice(tmp_path: Path):
     said = python("examples/order.py", seconds=120, TMPDIR=str(tmp_path)).stdout
     for part in (
-        "waits for somebody to approve it",
+        "waits for an approval",
         "killed the worker",
         "receipt for 3 items, approved by bob, 3 parcels",
         '"name":"charge"',

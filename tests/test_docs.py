@@ -8,23 +8,18 @@ are parsed. Comments before a block direct it:
 ``<!-- worker: module:app -->``  run a worker for this app (or ``app`` of the page) from here on
 ``<!-- output -->``              what the Python block before it printed
 ``<!-- run: tests/x.py::test -->``  this test runs it, in a process of its own
+``<!-- other: library -->``      code of another library, which is only parsed
 ``<!-- skip: reason -->``        it is not run
 """
 
 from __future__ import annotations
 
 import ast
-import asyncio
 import contextlib
 import functools
-import importlib
-import inspect
 import io
 import re
 import shlex
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,23 +28,17 @@ import click
 import pytest
 
 import pulsed
-from pulsed import Pulse
 from pulsed.cli.root import COMMANDS, root
-from pulsed.engine.worker.worker import Worker
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
-from tests.support.pages import BLOCK, FILE, PLACEHOLDER, ROOT, Block, blocks
+from tests.support.page_run import TEST, PageRun, name_of
+from tests.support.pages import BLOCK, PLACEHOLDER, ROOT, blocks
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 PICTURE = re.compile(r'(?:src|srcset)="([^"]+)"')
-TEST = re.compile(r"tests/([\w/]+\.py)::((?:\w+::)?test_\w+)")
-
-
-def name_of(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
 
 
 def prose(page: Path) -> str:
@@ -58,105 +47,6 @@ def prose(page: Path) -> str:
 
 
 # -- code -----------------------------------------------------------------------------------------
-
-
-class PageRun:
-    """Runs the Python blocks of one page."""
-
-    def __init__(self, page: Path, postgres_url: str | None) -> None:
-        self.page = page
-        self.postgres_url = postgres_url
-        self.namespace: dict[str, Any] = {"__name__": "__page__"}
-        self.modules: list[str] = []
-        self.workers: list[tuple[Worker, asyncio.AbstractEventLoop, threading.Thread]] = []
-        self.printed = ""
-
-    def run(self) -> None:
-        for block in blocks(self.page):
-            if "skip" in block.directives:
-                assert block.directives["skip"], f"say why at line {block.line}"
-            elif "run" in block.directives:
-                assert TEST.fullmatch(block.directives["run"]), (
-                    f"name the test at line {block.line}"
-                )
-            elif "output" in block.directives:
-                assert self.printed == block.code, f"output shown at line {block.line}"
-            elif block.language == "python":
-                self.run_block(block)
-            elif block.language == "console":
-                self.run_console(block)
-
-    def run_block(self, block: Block) -> None:
-        if name := block.directives.get("worker"):
-            self.start_worker(self.find_app(name))
-        code = block.code.replace(PLACEHOLDER, self.postgres_url or PLACEHOLDER)
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            if file := FILE.match(code):
-                self.import_file(file[1], code)
-            else:
-                self.execute(code, block.line)
-        self.printed = printed.getvalue()
-
-    def run_console(self, block: Block) -> None:
-        """Run the ``python`` commands of a shell session, and the workers started in it."""
-        for command, output in re.findall(
-            r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.code, re.MULTILINE
-        ):
-            words = shlex.split(command, comments=True)
-            if words[0] == "pulsed" and words[1] in ("dev", "worker"):
-                if words[2].partition(":")[0] in self.modules:
-                    self.start_worker(self.find_app(words[2]))
-            elif words[0] == "python":
-                arguments = [sys.executable, *words[1:]]
-                done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-                assert done.stdout == output, f"session at line {block.line}"
-
-    def import_file(self, name: str, code: str) -> None:
-        Path(f"{name}.py").write_text(code, "utf-8")
-        self.modules.append(name)
-        sys.modules.pop(name, None)  # another test may have had a module of that name
-        importlib.invalidate_caches()
-        importlib.import_module(name)
-
-    def execute(self, code: str, line: int) -> None:
-        """Run a block, in an event loop if it awaits something outside of a function."""
-        where = f"{name_of(self.page)} (from line {line})"
-        compiled = compile(code, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        awaitable = eval(compiled, self.namespace)
-        if inspect.iscoroutine(awaitable):
-            asyncio.run(awaitable)
-
-    def find_app(self, name: str) -> Pulse:
-        module, _, attribute = name.rpartition(":")
-        found = vars(sys.modules[module]) if module else self.namespace
-        app = found[attribute]
-        assert isinstance(app, Pulse)
-        return app
-
-    def start_worker(self, app: Pulse) -> None:
-        """Run a worker in a thread, as a second process would."""
-        started = threading.Event()
-
-        async def work() -> None:
-            worker = app.worker(poll=0.05, queues=["default", "mail", "warehouse"])
-            self.workers.append((worker, asyncio.get_running_loop(), threading.current_thread()))
-            started.set()
-            await worker.run()
-            await app.aclose()
-
-        threading.Thread(target=lambda: asyncio.run(work()), daemon=True).start()
-        assert started.wait(60)
-
-    def close(self) -> None:
-        for worker, loop, thread in self.workers:
-            with contextlib.suppress(RuntimeError):  # it has ended already
-                loop.call_soon_threadsafe(worker.stop)
-            thread.join(60)
-        modules = [vars(sys.modules.pop(name)) for name in self.modules if name in sys.modules]
-        for names in (self.namespace, *modules):
-            for app in names.values():
-                if isinstance(app, Pulse) and app._store is not None:
-                    app.close()
 
 
 @pytest.fixture
@@ -182,12 +72,14 @@ def page_run(
         run_blocking(store.aclose())
 
 
-TYPED = ROOT / "docs/quickstart.md"
-"""Run by ``test_quickstart.py``, as a reader would."""
+ELSEWHERE = {
+    ROOT / "docs/quickstart.md",  # typed by ``test_quickstart.py``, as a reader would
+    ROOT / "docs/from-celery.md",  # run by ``test_from_celery.py``, both of its columns
+}
 WITH_CODE = [
     page
     for page in GUIDES
-    if page != TYPED and any(block.language == "python" for block in blocks(page))
+    if page not in ELSEWHERE and any(block.language == "python" for block in blocks(page))
 ]
 
 
@@ -306,6 +198,14 @@ def test_pictures_come_in_pairs_and_are_small():
     assert sum(sizes.values()) < 3_000_000
 
 
+@pytest.mark.parametrize("name", ["states", "lease", "fence"])
+def test_a_drawing_is_the_same_in_light_and_dark(name: str):
+    light, dark = (ROOT / f"docs/images/{name}-{each}.svg" for each in ("light", "dark"))
+    shapes = [re.sub("#[0-9a-f]{6}", "#", each.read_text("utf-8")) for each in (light, dark)]
+    assert shapes[0] == shapes[1]
+    assert light.read_text("utf-8") != dark.read_text("utf-8")
+
+
 def leads_somewhere(page: Path, link: str) -> bool:
     if re.match(r"[a-z]+:", link):
         return True
@@ -410,3 +310,24 @@ def test_the_walks_on_other_stores_count_their_files():
     behind = [len((engine | shared) - clients) for engine in (sqlite, postgres)]
     assert behind == [21, 23]
     assert [18 + 24 + each for each in behind] == [63, 65]
+
+
+INLINE = re.compile(r"`(pulsed [^`]+)`")
+
+
+@pytest.mark.parametrize("name", ["troubleshooting", "from-celery"])
+def test_commands_within_a_sentence_parse(name: str):
+    for command in INLINE.findall((ROOT / f"docs/{name}.md").read_text("utf-8")):
+        parse(root, "pulsed", shlex.split(command)[1:])
+
+
+def test_the_messages_on_the_page_of_troubles_are_those_of_pulsed():
+    """Of each message, the parts between what varies are in the source."""
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    texts = re.sub(r'"\s*f?"|"\s*%\s*\(', "", source)  # a text goes on in the next literal
+    page = (ROOT / "docs/troubleshooting.md").read_text("utf-8")
+    tables = re.findall(r"^\| (?:it|its log) says \|.*\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    messages = re.findall(r"^\| (.+?) \|", "".join(tables), re.MULTILINE)
+    parts = [part.strip() for message in messages for part in message.split("…")]
+    assert len(parts) > 40
+    assert [part for part in parts if part not in texts] == []

@@ -37,6 +37,7 @@ from pulsed.store.encoded.store import (
     EncodedRollups,
     EncodedSchedules,
     EncodedStore,
+    EncodedStreams,
     EncodedSubmitter,
     EncodedTransaction,
     EncodedWorkflows,
@@ -99,6 +100,7 @@ def declare(app: Pulse) -> dict[str, Any]:
     @app.job
     async def order(ctx: Context, card: str) -> list[str]:
         await ctx.aprogress({"note": card})
+        await ctx.aemit({"line": card})
 
         async def pay(number: str) -> str:
             return f"paid with {number}"
@@ -164,6 +166,7 @@ async def test_after_a_busy_session_no_table_has_the_secret(backend):
         # What the app reads is decoded,
         assert (await order.arefresh()).progress == {"note": SECRET}
         assert order.payload == {"card": SECRET}
+        assert [item.value async for item in order.stream()] == [{"line": SECRET}]
         failures = await app.jobs.afailures(failed.id)
         assert all(SECRET in each.error and SECRET in (each.traceback or "") for each in failures)
         [schedule] = await app.schedules.alist()
@@ -179,6 +182,8 @@ async def test_after_a_busy_session_no_table_has_the_secret(backend):
             _ = found.payload
         with pytest.raises(CodecError, match="the key that it was written with"):
             await found.aresult(1)
+        with pytest.raises(CodecError, match=r"Item 1 in the stream of job .* is encrypted"):
+            await anext(aiter(found.stream()))
 
 
 def test_a_transaction_of_the_callers_own_stores_no_secret(url, backend):
@@ -200,13 +205,13 @@ def run_once(app: Pulse, job: Job[Any]) -> None:
     """Let a worker try a job once."""
 
     async def main() -> None:
+        before = (await job.arefresh()).row.lease_token
+
+        async def was_tried() -> bool:
+            row = (await job.arefresh()).row
+            return row.lease_token > before and row.status is not Status.RUNNING
+
         async with working(app):
-            before = (await job.arefresh()).row.lease_token
-
-            async def was_tried() -> bool:
-                row = (await job.arefresh()).row
-                return row.lease_token > before and row.status is not Status.RUNNING
-
             await until(was_tried)
         await app.aclose()
 
@@ -369,7 +374,7 @@ def test_a_text_that_was_moved_to_another_job_is_refused():
 # -- every verb -----------------------------------------------------------------------------------
 
 ENCODED = [EncodedStore, EncodedSubmitter, EncodedWorkflows, EncodedTransaction, EncodedSchedules,
-           EncodedRollups]  # fmt: skip
+           EncodedRollups, EncodedStreams]  # fmt: skip
 
 
 @pytest.mark.parametrize("encoded", ENCODED)
@@ -379,7 +384,7 @@ def test_every_verb_is_encoded_or_carries_no_user_data(encoded):
     inherited = {"submit"} if encoded is EncodedStore else set()
     assert own | encoded.passed_on == members(interface) | inherited
     assert not own & encoded.passed_on
-    for name in own - {"await_jobs", "schedules", "workflows", "rollups"}:
+    for name in own - {"await_jobs", "schedules", "workflows", "rollups", "streams"}:
         ours, theirs = (inspect.signature(getattr(each, name)) for each in (encoded, interface))
         assert list(ours.parameters) == list(theirs.parameters), name
 

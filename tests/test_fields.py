@@ -227,7 +227,7 @@ async def test_a_claim_fills_every_policy_that_a_producer_left_unset(store, back
 
 
 def vars_of(backoff: Backoff) -> dict[str, float]:
-    return {name: getattr(backoff, name) for name in Backoff.__slots__}
+    return {name: getattr(backoff, name) for name in Backoff.__struct_fields__}
 
 
 @pytest.mark.parametrize("read", [job, assignment], ids=["job", "assignment"])
@@ -293,5 +293,5 @@ def test_a_server_refuses_what_cannot_be_stored(name):
 
 def test_a_field_of_several_columns_has_one_type_for_all():
     (backoff,) = (field for field in FIELDS if field.kind is Kind.BACKOFF)
-    assert list(backoff.columns) == [f"backoff_{part}" for part in Backoff.__slots__]
+    assert list(backoff.columns) == [f"backoff_{part}" for part in Backoff.__struct_fields__]
     assert Field("x", Kind.SECONDS, column="x_ms").columns == {"x_ms": "bigint"}

@@ -12,6 +12,7 @@ import pytest
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease, Status
 from pulsed.model.outcome import Beat, Failed, Snoozed, Succeeded
+from pulsed.model.stream import Emission
 from pulsed.store.sql.operators import WAITS_FOR_TIME
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.guards import (
@@ -62,11 +63,16 @@ async def progress_is_refused(store: SqlStore, lease: Lease) -> None:
     assert not await store.set_progress(lease, "7")
 
 
+async def emission_is_refused(store: SqlStore, lease: Lease) -> None:
+    assert not await store.streams.emit([Emission(lease, 1, 1, ["7"])])
+
+
 WRITES = {
     "beat": beat_is_refused,
     "settle": settle_is_refused,
     "settle_succeeded": success_is_refused,
     "set_progress": progress_is_refused,
+    "emit": emission_is_refused,
 }
 
 

@@ -9,12 +9,14 @@ from tests.support.programs import python
 
 PARTS = "import asyncio, logging, msgspec, sqlite3"
 """What pulsed cannot be without."""
-MOST_MODULES = 75
+MOST_MODULES = 62
 NOT_NEEDED = {
     # extras, and libraries of callers
     *("asyncpg", "psycopg", "grpc", "google", "uvloop", "pydantic", "starlette", "uvicorn"),
     *("jinja2", "prometheus_client", "opentelemetry", "sqlalchemy", "aiosqlite", "django", "flask"),
     *("fastapi",),
+    # slow ones, which only some calls need
+    *("ctypes", "dataclasses", "random"),
     # of the command line, of schedules, of tests
     *("click", "rich", "cronsim", "zoneinfo", "tzdata", "pytest", "hypothesis", "unittest"),
 }
@@ -39,12 +41,22 @@ def test_an_app_loads_few_modules():
 
 
 def test_importing_pulsed_costs_little_more_than_its_parts():
-    """As a ratio of processor times, each the median of several fresh interpreters, by turns."""
+    """As a ratio of processor times: of the best of three rounds, since others use the machine."""
+    rounds = (ratios() for _ in range(3))
+    measured = []
+    for package, app in rounds:
+        measured.append((package, app))
+        if package <= 0.6 and app <= 1.4:  # 0.25 and 1.25 when measured alone
+            return
+    raise AssertionError(measured)
+
+
+def ratios() -> tuple[float, float]:
+    """Return what the package and an app take, in medians of fresh interpreters, by turns."""
     codes = (PARTS, "import pulsed", "from pulsed import Pulse")
     taken = [[processor_time(code) for code in codes] for _ in range(5)]
     parts, package, app = map(statistics.median, zip(*taken, strict=True))
-    assert package <= 1.3 * parts, taken
-    assert app <= 2.2 * parts, taken  # 1.5 when measured alone
+    return package / parts, app / parts
 
 
 def processor_time(code: str) -> float:

@@ -15,5 +15,4 @@ def test_no_limit_is_exceeded_by_processes_that_are_killed(backend):
     seen = race(backend.app_url, jobs=150, workers=3, kills=2)
     assert problems(seen) == []
     assert seen.runs >= 150
-    assert seen.zombies < seen.runs / 2
-    assert max(seen.most.values()) > 1, "no job ever ran beside another one of its limit"
+    assert seen.most == {"shared": 3, "keyed": 2, "ordered": 1}, "a limit was never reached"

@@ -253,6 +253,21 @@ async def test_a_suspect_with_a_limit_runs_apart_and_within_it(store, backend, c
     assert ids(await take(store)) == [other]
 
 
+@pytest.mark.parametrize("other", [{"queue": "elsewhere"}, {"topic": "unhandled"}])
+async def test_a_suspect_that_a_worker_may_not_run_is_not_claimed_in_place_of_another(
+    store, backend, clock, other
+):
+    await govern(store, running=5)
+    await limited(store, "mail", **other)
+    clock.advance(1)
+    (due,) = await limited(store, "mail")
+    backend.execute("UPDATE pulse_jobs SET crashes = 2")
+    assert ids(await take(store)) == [due]
+    clock.advance(2)
+    assert await take(store) == []  # it runs one
+    assert await take(store, BOB) == []
+
+
 async def test_limited_jobs_are_counted_like_others(store, backend):
     await limited(store, *["mail,a"] * 3, "mail,b")
     await submitted(store, topic="plain")
@@ -357,6 +372,14 @@ async def come_at_once(store: Any) -> tuple[list[Assignment], int]:
         if found.again_in != 0.0:
             return taken, claims
     raise AssertionError("the claims go on without a pause")
+
+
+async def test_a_key_with_many_priorities_is_scanned_to_the_last_of_them(store):
+    await govern(store, running=1)
+    for priority in range(1, walk.FEWEST_KEYS + 5):
+        await limited(store, "mail,a", priority=priority, delay=60.0)
+    due = await limited(store, "mail,a", priority=-1)
+    assert ids(await take(store, limit=1)) == due
 
 
 @pytest.mark.embedded("a server does not tell a worker when to come back")

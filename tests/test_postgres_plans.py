@@ -62,7 +62,7 @@ PLANS = {
     "queues": [CLAIMABLE, LIMITED_DUE],
     "limit_keys": [LIMITED, LIMITED, LIMITED, BY_ID, BY_ID],
     "limit_suspects": [SUSPECTS],
-    "limit_use": [SLOTS, SLOTS],
+    "limit_use": [SLOTS],
     "claim_limited": [("pulse_jobs_limited", "next_run_at <="), BY_ID],
     "claim_limited_suspect": [SUSPECTS, ("pulse_jobs_suspects", ""), BY_ID],
     "without_key": [DUE],

@@ -87,6 +87,8 @@ class TestAddresses:
         [
             ("pulse://", "names no server"),
             ("pulse://host:port", "names no server"),
+            ("pulse://[::1", "is not understood"),
+            ("pulse://[]:1", "is not understood"),
             ("pulse://host:70000", "names no server"),
             ("pulse://host/path", "nothing in it"),
             ("pulse://host?colour=red", "'colour'"),

@@ -21,8 +21,10 @@ from pulsed.rpc.client import store as remote_store
 from pulsed.rpc.client.claims import LONGEST_GRANT
 from pulsed.rpc.client.connection import RemoteOptions
 from pulsed.rpc.client.store import RemoteStore
+from pulsed.rpc.messages import columnar
 from pulsed.rpc.server import dispatcher, wait_list
 from pulsed.rpc.server.dispatcher import Dispatcher
+from pulsed.rpc.server.job_stream import JobStream
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE, AT_ONCE_OPTIONS
 from tests.support.cutting_proxy import CuttingProxy
@@ -108,6 +110,36 @@ class TestCuts:
             assert proxy.cuts == 1
         assert {(row.status, row.attempts) for row in rows} == {(Status.SUCCEEDED, 1)}
         assert sorted(ran) == [0, 0, 1, 2, 3, 4]
+
+    async def test_jobs_that_arrived_before_the_cut_stay_with_their_worker(
+        self, server, near, monkeypatch
+    ):
+        """The server cannot know that they did; given back, they would run twice at once."""
+        go, ran, cuts = asyncio.Event(), list[int](), list[int]()
+        write = JobStream._write
+
+        async def cut_behind(self: JobStream, message: Any) -> None:
+            await write(self, message)
+            if columnar.size_of(message.batch) and not cuts:
+                cuts.append(1)
+                raise ConnectionResetError
+
+        async def job(n: int) -> int:
+            ran.append(n)
+            await go.wait()
+            return n
+
+        monkeypatch.setattr(JobStream, "_write", cut_behind)
+        job_id = await submit(near, "job", n=1)
+        far = remote(server.url)
+        async with working(far, handler(job, lease=30)):
+            await until(lambda: ran and not server.server._streams)
+            server.do(lambda it: it.dispatcher.given_back())
+            assert (await row(near, job_id)).status is Status.RUNNING
+            go.set()
+            done = await finished(near, job_id)
+        await far.aclose()
+        assert (done.status, done.attempts, ran, cuts) == (Status.SUCCEEDED, 1, [1], [1])
 
 
 async def submit_anyhow(far: RemoteStore, marker: str) -> tuple[UUID, bool | None]:

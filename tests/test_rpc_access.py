@@ -111,7 +111,7 @@ async def test_who_may_only_look_sees_and_changes_nothing(world, method):
 
 
 def test_nothing_that_changes_something_is_open_to_readers():
-    looks = ("Get", "List", "Count", "Audit", "CheckDatabase")
+    looks = ("Get", "List", "Count", "Audit", "CheckDatabase", "ReadStream")
     assert {each for each in ALL if TokenRole.READ in ROLES[each]} < {
         each for each in ALL if each.startswith(looks)
     }
@@ -427,3 +427,31 @@ async def test_a_remote_store_says_why_it_was_refused(world):
 async def test_settling_through_the_database_still_works(world):
     """What was refused above was not refused because it was broken."""
     assert await settle(world.store, world.running[OTHERS], Succeeded())
+
+
+@pytest.mark.parametrize(
+    "who, key, allowed",
+    [
+        ("my producer", None, True),
+        ("my producer", MINE, True),
+        ("my producer", f"{MINE},ada", True),
+        ("my producer", OTHERS, False),
+        ("my producer", f"{OTHERS},ada", False),
+        ("my producer", "shared", False),
+        ("my queue", OTHERS, True),
+        ("produce", OTHERS, True),
+    ],
+)
+async def test_a_job_counts_only_for_limits_of_its_callers_topics(world, who, key, allowed):
+    before = world.everything()
+    job = a_job(topic=MINE, queue=MINE, limit_key=key)
+    request = pb.SubmitJobsRequest(jobs=[convert.new_job_message(job)])
+    async with raw_client(world.server.host, world.secrets[who]) as client:
+        if allowed:
+            await client("SubmitJobs", request)
+            return
+        with pytest.raises(aio.AioRpcError) as refused:
+            await client("SubmitJobs", request)
+    assert refused.value.code() in DENIED
+    assert "may not use the limit" in str(refused.value.details())
+    assert world.everything() == before

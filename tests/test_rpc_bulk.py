@@ -80,3 +80,14 @@ async def test_a_limited_caller_sees_its_own_operations_and_names_what_it_perfor
         assert [each.id for each in listed] == [str(world.bulk[MINE].id)]
         with pytest.raises(aio.AioRpcError, match="name the operation"):
             await client("AdvanceBulk", pb.AdvanceBulkRequest(performer=str(uuid4())))
+
+
+@pytest.mark.parametrize("who", ["operate", "my admin", "admin"])
+async def test_an_operator_runs_jobs_now_as_in_the_dashboard(world, who):
+    request = pb.StartBulkRequest(id=str(uuid4()), act=act("RUN_NOW"), where=PENDING)
+    async with raw_client(world.server.host, world.secrets[who]) as client:
+        begun = await client("StartBulk", request)
+        assert begun.kind == pb.BULK_KIND_RUN_NOW
+        ids = pb.JobIds(job_ids=[str(world.waiting[MINE])])
+        [answer] = (await client("ExpediteJobs", ids)).acts
+    assert answer.done

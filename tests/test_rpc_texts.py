@@ -40,6 +40,7 @@ LEFT_OUT = {
 """Fields that contradict others, or are in the way of the rest."""
 PLAIN: dict[str, Any] = {
     "payload": "{}", "result": "1", "results": "1", "progress": "1", "value": "1",
+    "values": "1",
     "spec_json": "{}", "cron": "* * * * *", "zone": "UTC", "job_ids": None, "Wait.kind": 3,
     "max_attempts": 3, "lease_seconds": 30.0, "timeout_seconds": 30.0, "factor": 2.0,
     "id_prefix": "01", "id_suffix": "01", "recorder": str(uuid4()), "step_seconds": 60,
@@ -73,6 +74,7 @@ class Watched:
         self.rollups = WatchedPart(self, store.rollups)
         self.controls = WatchedPart(self, store.controls)
         self.bulk = WatchedPart(self, store.bulk)
+        self.streams = WatchedPart(self, store.streams)
         self.events = store.events
 
     def __getattr__(self, name: str) -> Any:

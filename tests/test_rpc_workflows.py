@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -492,7 +491,8 @@ async def test_a_token_for_work_is_enough_to_run_a_workflow(database):
         await ctx.step(str, 1)
         good = await ctx.fan_out([call_of(small, n=1), call_of(small, n=2)])
         try:
-            later = replace(call_of(small, n=3), options={"delay": 3600})
+            later = call_of(small, n=3)
+            later.options = {"delay": 3600}
             await ctx.fan_out([call_of(small, n=-1), later])
         except FanOutFailed:
             return str(sum(good.values))

@@ -11,6 +11,7 @@ import pytest
 from pulsed.engine.doctor import schedules
 from pulsed.engine.doctor.finding import Severity
 from pulsed.engine.doctor.schedules import check_schedules
+from pulsed.engine.state_reads import StateReads
 from pulsed.engine.upkeep.scheduler import Scheduler
 from pulsed.errors import InvalidOption, UnknownZone
 from pulsed.model import timetable
@@ -170,13 +171,13 @@ async def test_schedules_left_to_others_hold_up_nothing(store, clock, monkeypatc
 async def test_a_doctor_names_the_zones_that_its_machine_does_not_know(store, clock, monkeypatch):
     for name, zone in {"kyiv": "Europe/Kyiv", "oslo": "Europe/Oslo"}.items():
         await put(store, name, cron="* * * * *", zone=zone)
-    assert [each.level for each in await check_schedules(store)] == [Severity.OK]
+    assert [each.level for each in await check_schedules(store, StateReads(store))] == [Severity.OK]
     with_old_tzdata(monkeypatch, "Europe/Kyiv")
-    (lacking,) = await check_schedules(store)
+    (lacking,) = await check_schedules(store, StateReads(store))
     assert (lacking.check, lacking.level) == ("time zones", Severity.WARN)
     assert "'Europe/Kyiv', the zone of 'kyiv' of 'default'" in lacking.detail
     clock.advance(600)
-    assert [each.check for each in await check_schedules(store)] == [
+    assert [each.check for each in await check_schedules(store, StateReads(store))] == [
         "overdue schedules",
         "time zones",
     ]

@@ -13,6 +13,7 @@ import pytest
 from pulsed.batches import TRANSACTION
 from pulsed.engine.doctor.finding import Severity
 from pulsed.engine.doctor.schedules import check_schedules
+from pulsed.engine.state_reads import StateReads
 from pulsed.engine.upkeep import scheduler
 from pulsed.engine.upkeep.scheduler import decide
 from pulsed.model.job import Status
@@ -369,12 +370,16 @@ async def test_while_the_clock_is_set_back_nothing_is_fired_twice_and_doctor_say
     await put(store)
     clock.advance(60)
     assert len(await tick(store)) == 1
-    assert {finding.level for finding in await check_schedules(store)} == {Severity.OK}
+    assert {finding.level for finding in await check_schedules(store, StateReads(store))} == {
+        Severity.OK
+    }
     clock.advance(-3600)
     assert await tick(store) == []
-    (finding,) = await check_schedules(store)
+    (finding,) = await check_schedules(store, StateReads(store))
     assert (finding.level, finding.check) == (Severity.WARN, "schedules and clock")
     assert "60 min in the future" in finding.detail
     clock.advance(3660)
     assert len(await tick(store)) == 1
-    assert {finding.level for finding in await check_schedules(store)} == {Severity.OK}
+    assert {finding.level for finding in await check_schedules(store, StateReads(store))} == {
+        Severity.OK
+    }

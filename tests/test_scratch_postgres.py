@@ -38,7 +38,7 @@ def test_a_killed_server_takes_all_its_processes_along_and_recovers_its_data(pos
     url = postgres_server.url
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 1 AS one")
-        processes = [postgres_server.pid, *scratch_postgres._children(postgres_server.pid)]
+        processes = [postgres_server.pid, *scratch_postgres.children(postgres_server.pid)]
         postgres_server.kill()
         assert not any(Path(f"/proc/{pid}").exists() for pid in processes)
         with pytest.raises(psycopg.OperationalError):
@@ -69,7 +69,7 @@ def test_the_server_goes_when_its_supervisor_is_killed():
     with ScratchPostgres() as server:
         os.kill(server.supervisor_pid, signal.SIGKILL)
         if sys.platform == "linux":
-            wait_until(lambda: not scratch_postgres._children(server.pid))
+            wait_until(lambda: not scratch_postgres.children(server.pid))
 
 
 def test_a_taken_port_is_retried(monkeypatch):

@@ -14,14 +14,16 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from pulsed import Context, Pulse
+from pulsed import Context, Job, Pulse
 from pulsed.contrib.fastapi import CurrentPulse
 from pulsed.contrib.starlette import event_stream, job_events, lifespan, pulse_of, running
 from pulsed.contrib.starlette.job_watch import JobWatch, version_of
 from pulsed.errors import ConfigError, TransientStorageError
+from tests.support.apps import working
 from tests.support.jobs import claim_one, row, submitted
 from tests.support.waiting import until
 from tests.support.web_server import WebServer
+from tests.support.workers import until as until_async
 
 
 @pytest.fixture
@@ -44,6 +46,7 @@ def shop(pulse: Pulse, **options) -> FastAPI:
     @pulse.job
     async def pack(ctx: Context, order: int) -> int:
         await ctx.aprogress({"packed": order})
+        await ctx.aemit("packed")
         return order
 
     @app.post("/orders/{order}")
@@ -52,8 +55,8 @@ def shop(pulse: Pulse, **options) -> FastAPI:
         return (await pack.aenqueue(order)).id
 
     @app.get("/jobs/{job_id}/events")
-    async def events(request: Request, job_id: str):
-        return await job_events(request, job_id)
+    async def events(request: Request, job_id: str, items: bool = False):
+        return await job_events(request, job_id, items=items)
 
     return app
 
@@ -85,6 +88,9 @@ async def test_an_embedded_worker_runs_what_requests_enqueue(url, serve, monkeyp
             {"packed": 7},
             job_id,
         )
+        async with client.stream("GET", f"/jobs/{job_id}/events?items=1") as response:
+            (item, data), (end, _) = await read_events(response)
+        assert (item, data["value"], end) == ("item", "packed", "end")
         # A browser would connect again, and is told to stop.
         again = await client.get(f"/jobs/{job_id}/events", headers={"last-event-id": "end"})
         assert again.status_code == 204
@@ -176,6 +182,10 @@ async def a_stored_job(app):
     return await (await app.job(pack).aenqueue()).arefresh()
 
 
+async def is_done(job: Job[Any]) -> bool:
+    return (await job.arefresh()).is_done
+
+
 def open_stream(app, job, seen=""):
     """A stream as an answer has it, whose watch is ticked by the test."""
     watch = JobWatch(app.store.get, tick=3600)
@@ -239,6 +249,44 @@ async def test_streams_share_their_reads_and_survive_a_failed_one(app, caplog):
     assert reads == [[job.id], [job.id]]
     await watch.tick()
     assert len(reads) == 2  # no streams, no reads
+
+
+async def test_a_stream_with_items_goes_on_where_the_browser_was(app, monkeypatch):
+    monkeypatch.setattr(event_stream, "TICK", 0.0)
+
+    async def count(ctx: Context) -> None:
+        for n in range(3):
+            await ctx.aemit({"n": n})
+
+    job = await app.job(count).aenqueue()
+    async with working(app):
+        await until_async(lambda: is_done(job))
+    watch = JobWatch(app.store.get, tick=3600)
+
+    async def parts(seen: str) -> list[bytes]:
+        stream = event_stream._Stream(app, watch, event_stream.describe)
+        return [part async for part in stream.with_items(job.row, seen)][1:]
+
+    found = await parts("")
+    assert [part.split(b"\n")[0] for part in found] == [b"event: item"] * 3 + [b"event: end"]
+    assert b'data: {"position":2,"value":{"n":1},"run":1}' in found[1]
+    last_id = found[1].split(b"id: ")[1].split(b"\n")[0].decode()
+    assert await parts(last_id) == found[2:]
+    assert await parts("x/" + "9" * 30) == found  # no such position
+
+
+async def test_a_stream_with_items_tells_the_state_and_keeps_the_connection(app, monkeypatch):
+    monkeypatch.setattr(event_stream, "TICK", 0.0)
+    monkeypatch.setattr(event_stream, "HEARTBEAT", 0.0)
+    job = await a_stored_job(app)
+    watch = JobWatch(app.store.get, tick=3600)
+    stream = event_stream._Stream(app, watch, event_stream.describe).with_items(job.row, "")
+    assert await anext(stream) == b"retry: 1000\n\n"
+    assert b'"status":"PENDING"' in await anext(stream)
+    assert await anext(stream) == b": heartbeat\n\n"
+    await app.jobs.acancel(job.id)
+    rest = [part async for part in stream if part != b": heartbeat\n\n"]
+    assert [part.split(b"\n")[:2] for part in rest] == [[b"event: end", b"id: end"]]
 
 
 async def test_heartbeats_of_a_run_are_no_changes(store):

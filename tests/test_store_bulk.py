@@ -1,5 +1,6 @@
 """Bulk operations: acts on all jobs that match, batch by batch, by whichever process is there."""
 
+import dataclasses
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -368,6 +369,34 @@ async def test_a_batch_that_the_database_refuses_is_tried_again(store, times, st
     assert ended.error == (None if state is BulkState.DONE else "duplicate key value")
     wanted = Status.CANCELLED if state is BulkState.DONE else Status.PENDING
     assert (await row(store, job_id)).status is wanted
+
+
+@pytest.mark.embedded("lets a batch fail in a way of its own")
+@pytest.mark.parametrize("stage", ["next_batch", "perform"])
+async def test_an_operation_whose_batch_fails_holds_up_no_other(store, monkeypatch, stage, caplog):
+    await pending(store, 1)
+    broken, healthy = await start(store), await start(store)
+    really = getattr(verbs, stage)
+
+    def breaking(engine, *args, **options):
+        verb = really(engine, *args, **options)
+
+        def script():
+            found = yield from verb.script()
+            about = args[0].row if stage == "perform" else found.row
+            if about.id == broken.id:
+                raise ZeroDivisionError("of a bug")
+            return found
+
+        return dataclasses.replace(verb, script=script)
+
+    monkeypatch.setattr(verbs, stage, breaking)
+    ended = await store.bulk.advance(ALICE)
+    assert (ended.id, ended.state) == (broken.id, BulkState.FAILED)
+    assert ended.error == "ZeroDivisionError: of a bug"
+    assert "ZeroDivisionError" in caplog.text
+    following = await store.bulk.advance(ALICE)
+    assert (following.id, following.state) == (healthy.id, BulkState.DONE)
 
 
 @pytest.mark.embedded("writes what only a newer program would")

@@ -131,6 +131,21 @@ async def test_a_job_that_was_alone_pays(store, clock):
         assert found.last_outcome == LEASE_EXPIRED
 
 
+async def test_a_job_beside_those_of_another_silent_worker_was_alone(store, clock):
+    topics = [a_policy("short", lease=10.0), a_policy("long", lease=40.0)]
+    for topic in ("short", "long"):
+        await submitted(store, topic=topic)
+    assert len(await claim(store, ALICE, topics=topics)) == 2
+    alone = await submitted(store, topic="long")
+    assert len(await claim(store, BOB, topics=topics)) == 1
+    clock.advance(11)
+    assert len(await reap(store)) == 1  # marks the other one of its worker
+    clock.advance(30)
+    assert len(await reap(store)) == 2
+    found = await row(store, alone)
+    assert (found.attempts, found.last_outcome) == (1, LEASE_EXPIRED)
+
+
 async def test_a_job_is_alone_when_its_neighbours_have_ended(store, clock):
     await store.submit([a_job() for _ in range(2)])
     done, silent = await claim(store, ALICE)

@@ -136,7 +136,7 @@ async def test_an_error_while_encoding_a_result_is_reported(
     def encode_result(value: Any) -> str:
         raise LookupError("a hook of the user's own")
 
-    monkeypatch.setattr(function, "encode_result", encode_result)
+    monkeypatch.setattr(function.codec, "encode_result", encode_result)
     job_id = await submit(store, "odd")
     async with working(store, function):
         job = await finished(store, job_id)

@@ -233,7 +233,10 @@ async def test_a_worker_that_dies_at_any_call_loses_and_repeats_nothing(backend,
 
 @pytest.mark.parametrize("when", ["blinks before", "blinks after"])
 async def test_a_database_that_blinks_at_any_call_makes_no_difference(backend, calls, when):
-    for at in points(backend, calls):
+    found = points(backend, calls)
+    if isinstance(backend, RemoteBackend) and when == "blinks before":
+        found = found[-1:]  # a request that is lost and sent again is sent once, whichever it is
+    for at in found:
         world = await a_life(backend, at, when)
         assert world.fate.struck
         repeated = [name for name, count in Counter(world.ran).items() if count > 1]

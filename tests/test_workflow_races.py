@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from msgspec.structs import replace as replaced
@@ -40,14 +39,8 @@ STAYS = 10_000_000.0
 
 @pytest.fixture
 def explorer(postgres_url, clock) -> Iterator[Explorer]:
-    backend = PostgresBackend(postgres_url, clock)
-    name = urlsplit(postgres_url).path.removeprefix("/")
-    backend.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '10ms'")
-    try:
-        with exploring(backend) as made:
-            yield made
-    finally:
-        backend.execute(f"ALTER DATABASE {name} RESET deadlock_timeout")
+    with exploring(PostgresBackend(postgres_url, clock)) as made:
+        yield made
 
 
 def settling(run: Any, outcome: Any) -> Act:

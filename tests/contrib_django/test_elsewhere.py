@@ -1,11 +1,11 @@
 """Jobs in another database than Django's: tasks are enqueued after the commit."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from django.db import transaction
+from msgspec.structs import replace
 
 from pulsed.contrib.django import app
 from pulsed.model.job import Status

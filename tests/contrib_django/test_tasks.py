@@ -10,6 +10,7 @@ from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
+from pulsed import Limit
 from pulsed.contrib.django import app
 from pulsed.errors import JobCancelled
 from tests.contrib_django.project.settings import BACKEND
@@ -231,3 +232,38 @@ def test_the_command_line_enqueues_a_task_by_its_path():
     job = app.enqueue(tasks.pack.module_path, {"args": [3]})
     found = tasks.pack.get_result(str(job.id))
     assert (found.args, found.kwargs) == ([3], {})
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def test_a_limit_counts_the_jobs_of_a_task_per_argument():
+    results = [
+        tasks.serve.enqueue(1, "ada"),
+        tasks.serve.enqueue(2, customer="ada"),
+        tasks.serve.enqueue(3),
+        tasks.print_label.enqueue(4),
+    ]
+    keys = {job.payload["args"][0]: job.row.limit_key for job in app.jobs.list()}
+    topic = tasks.serve.module_path
+    assert keys == {
+        1: f"{topic},ada",
+        2: f"{topic},ada",
+        3: f"{topic},nobody",
+        4: tasks.print_label.module_path,
+    }
+    work(*results)
+    assert {result.status for result in results} == {"SUCCESSFUL"}
+    first = results[0]
+    assert (first.args, first.kwargs, first.return_value) == ([1, "ada"], {}, "ada")
+
+
+@pytest.mark.parametrize("limit", [0, "two", Limit(running=1, per="nobody")])
+def test_a_limit_that_a_task_cannot_have_is_refused_where_it_is_declared(limit: Any):
+    with pytest.raises(Exception, match=r"running|limit"):
+        tasks.task(limit=limit)(tasks.mail.func)
+
+
+def test_a_limit_is_not_changed_for_one_call():
+    with pytest.raises(TypeError, match="no option 'limit'"):
+        tasks.print_label.using(limit=3)

@@ -31,6 +31,7 @@ from pulsed.store.sqlite.store import SqliteStore
 from tests.support.clock import Clock
 from tests.support.kept_sessions import kept_session
 from tests.support.servers import ServerThread
+from tests.support.spare_sessions import next_test
 from tests.support.waiting import PATIENCE, pauses
 
 AT_ONCE = RetryPolicy(initial=0, max=0)
@@ -302,6 +303,7 @@ def only_sqlite(database: Path, clock: Clock) -> SqliteBackend:
 def postgres_backend(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Backend]:
     """One database for all tests of this process, emptied before each."""
     backend = PostgresBackend(request.getfixturevalue("postgres_url"), clock)
+    next_test()
     until_left(backend.url)
     backend.empty()
     yield backend

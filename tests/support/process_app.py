@@ -31,6 +31,7 @@ def describe(ctx: Context, name: str) -> dict[str, Any]:
     log.warning("describing %s", name, extra={"shop": 7})
     log.debug("not written")
     ctx.progress({"half": name})
+    ctx.emit({"describing": name})
     found = list(surrounded)
     surrounded.clear()
     return {
@@ -47,6 +48,7 @@ def describe(ctx: Context, name: str) -> dict[str, Any]:
 async def describe_async(ctx: Context, name: str) -> str:
     await asyncio.sleep(0)
     await ctx.aprogress(name)
+    await ctx.aemit(name)
     return f"{name} {os.getpid()}"
 
 

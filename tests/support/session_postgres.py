@@ -14,7 +14,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.scratch_postgres import ScratchPostgres, ScratchPostgresError, find_binaries
+from tests.support.scratch_postgres import (
+    TEMPLATES,
+    ScratchPostgres,
+    ScratchPostgresError,
+    find_binaries,
+)
 
 
 class SessionPostgres:
@@ -28,7 +33,9 @@ class SessionPostgres:
     @classmethod
     def prepare(cls) -> "SessionPostgres":
         """Make the handle of the main process."""
-        return cls(Path(tempfile.mkdtemp(prefix="pulsed-tests-")), os.getpid())
+        directory = Path(tempfile.mkdtemp(prefix="pulsed-tests-"))
+        os.environ[TEMPLATES] = str(directory / "templates")
+        return cls(directory, os.getpid())
 
     @classmethod
     def join(cls, shared: dict[str, str]) -> "SessionPostgres":
@@ -71,7 +78,7 @@ class SessionPostgres:
 
     def _start(self) -> None:
         # Deadlocks that tests provoke are found soon, not after the usual second.
-        settings = {"deadlock_timeout": "50ms"}
+        settings = {"deadlock_timeout": "10ms", "max_connections": "400"}
         self._started = server = ScratchPostgres(owner=self._owner, settings=settings)
         server.start()
         note = {

@@ -136,6 +136,10 @@ class World:
             "Watch": pb.WatchRequest(lease=lease, job_id=str(waiting)),
             "Signal": pb.SignalRequest(id=str(uuid4()), job_id=str(waiting), name="s", payload="1"),
             "TakeSignal": pb.TakeSignalRequest(lease=lease, name="s", checkpoint=STEP),
+            "Emit": pb.EmitRequest(
+                emissions=[pb.Emission(lease=lease, run=1, first=1, values=["1"])]
+            ),
+            "ReadStream": pb.ReadStreamRequest(job_id=str(waiting), limit=5),
             "PutSchedule": pb.PutScheduleRequest(name=tenant, spec=spec),
             "EditSchedule": pb.PutScheduleRequest(name=tenant, spec=spec),
             "SyncSchedules": pb.SyncSchedulesRequest(

@@ -15,11 +15,13 @@ def test_a_plain_handler_gets_what_the_test_says(app: Pulse):
     @app.job
     def report(ctx: Context, name: str) -> str:
         ctx.progress({"done": 1})
+        ctx.emit("a line")
         return f"{name} {ctx.attempt}/{ctx.max_attempts} {ctx.headers['trace']} {ctx.cancelled}"
 
     ctx = testing.context(attempt=2, headers={"trace": "x"}, cancelled=True)
     assert report(ctx, "ada") == "ada 2/3 x True"
     assert ctx.reported == [{"done": 1}]
+    assert ctx.emitted == ["a line"]
 
 
 async def test_a_workflow_runs_from_its_beginning_to_its_end(app: Pulse):

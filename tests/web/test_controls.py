@@ -7,7 +7,7 @@ import pytest
 from pulsed import Pulse, Rate
 from pulsed.model.control import ControlScope, Numbers
 from pulsed.store.base import Store
-from pulsed.web import Local, Role, dashboard
+from pulsed.web import Basic, Local, Role, dashboard
 from tests.support.jobs import ALICE, TOPIC, a_job, a_policy
 from tests.support.visits import Answer, Tab
 from tests.web.test_pages import EVIL, EVIL_SHOWN
@@ -211,3 +211,23 @@ async def test_names_of_controls_are_shown_as_text(seed: Any, app: Pulse, tab: T
         body = (await tab.get(path)).body
         assert EVIL_SHOWN in body
         assert EVIL not in body
+
+
+async def test_who_sees_no_payloads_does_not_see_what_a_limit_counts_by(
+    seed: Any, app: Pulse, tab: Tab
+):
+    """It is an argument."""
+    vera = Basic({"vera": ("pw", Role.VIEWER)})
+    viewer = Tab(dashboard(app, access=vera), headers={"authorization": "Basic dmVyYTpwdw=="})
+    jobs = [a_job(limit_key="openai,ada@example.com") for _ in range(2)]
+    await seed.submit(jobs)
+    await app.limits.aoverride("openai", running=1)
+    await seed.claim(ALICE, "default", [a_policy()], 1)
+    pages = ["/limits/openai", *(f"/jobs/{job.id}" for job in jobs), "/jobs/complete?q=limit:"]
+    pages.append("/jobs?q=limit:openai,ada@example.com")
+    for page in pages:
+        assert "ada@example.com" in (await tab.get(page)).body.replace("%40", "@"), page
+    for page in pages[:-1]:
+        assert "ada@example.com" not in (await viewer.get(page)).body.replace("%40", "@"), page
+    assert "You may not see what a limit counts by" in (await viewer.get(pages[-1])).text
+    assert "key 1" in (await viewer.get("/limits/openai")).text

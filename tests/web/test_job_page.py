@@ -306,6 +306,22 @@ async def test_a_viewer_sees_no_payloads_and_no_buttons(shop, viewer):
     assert (await viewer.post(f"/jobs/{job.id}/retry")).status == 403
 
 
+async def test_the_last_items_of_a_stream_are_shown_to_those_who_see_payloads(shop, tab, viewer):
+    async def talk(ctx: Context) -> None:
+        for n in range(job_page.ITEMS + 1):
+            await ctx.aemit({"line": f"item-{n} {HOSTILE}", "password": "secret-1"})
+
+    job = await shop.app.job(talk).aenqueue()
+    await finish(shop, job)
+    page = await tab.get(f"/jobs/{job.id}")
+    assert f"The last {job_page.ITEMS} of {job_page.ITEMS + 1} items." in page.text
+    assert "item-1 <script>" in page.text
+    assert "item-0" not in page.text
+    for hidden in ("secret-1", "<script>alert"):
+        assert hidden not in page.body
+    assert "item-1" not in (await viewer.get(f"/jobs/{job.id}")).body
+
+
 async def test_what_is_hidden_is_configured(shop):
     job = await shop.pay.aenqueue(4711, password="secret")
     tab = Tab(dashboard(shop.app, redaction=Redaction(also=["^user$"])))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsed.client.search import Completions, complete, in_words, parse, quoted
 from pulsed.model.job import JobFilter, PayloadField, Status
-from pulsed.web.search import Completions, complete, in_words, parse, quoted
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 ID = "0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"

@@ -6,29 +6,34 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 VENDOR = ROOT / "src/pulsed/web/static/vendor"
+OF_THE_DOCS = ROOT / "tools/site/vendor"
 
 
-def listed() -> dict[str, str]:
+def listed(folder: Path = VENDOR) -> dict[str, str]:
     """The checksum of each file, as the list has it."""
-    lines = (VENDOR / "checksums.txt").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "checksums.txt").read_text(encoding="utf-8").splitlines()
     entries = (line.split() for line in lines if not line.startswith("#"))
     return {name: digest for digest, name, _package, _path in entries}
 
 
-def test_the_files_are_the_listed_ones():
+@pytest.mark.parametrize("folder", [VENDOR, OF_THE_DOCS], ids=["dashboard", "docs"])
+def test_the_files_are_the_listed_ones(folder: Path):
     found = {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in VENDOR.iterdir()
+        for file in folder.iterdir()
         if file.name != "checksums.txt"
     }
-    assert found == listed()
+    assert found == listed(folder)
 
 
-def test_each_script_has_its_licence_beside_it():
-    for name in listed():
-        assert (VENDOR / f"{name.split('.')[0]}.LICENSE").exists(), name
+@pytest.mark.parametrize("folder", [VENDOR, OF_THE_DOCS], ids=["dashboard", "docs"])
+def test_each_script_has_its_licence_beside_it(folder: Path):
+    for name in listed(folder):
+        assert (folder / f"{name.split('.')[0]}.LICENSE").exists(), name
 
 
 def test_a_wheel_has_them(tmp_path):

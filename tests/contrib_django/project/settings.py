@@ -51,8 +51,10 @@ DATABASE_ROUTERS = ["tests.contrib_django.project.routing.Routing"]
 BACKPORT = django.VERSION < (6, 0)
 BACKEND = "backport.BackportBackend" if BACKPORT else "backend.PulsedBackend"
 INSTALLED_APPS = [
+    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
+    "django.contrib.messages",
     "django.contrib.sessions",
     *(["django_tasks"] if BACKPORT else []),
     "pulsed.contrib.django",
@@ -65,6 +67,26 @@ TASKS = {
         "OPTIONS": {"max_attempts": 2, "backoff": Backoff.linear(0.01)},
     }
 }
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+STATIC_URL = "/static/"
 ROOT_URLCONF = "tests.contrib_django.project.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True

@@ -1,3 +1,6 @@
-"""No pages."""
+"""The pages of Django's admin."""
 
-urlpatterns: list[object] = []
+from django.contrib import admin
+from django.urls import path
+
+urlpatterns = [path("admin/", admin.site.urls)]

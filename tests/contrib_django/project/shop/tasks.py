@@ -7,6 +7,7 @@ from typing import Any
 import django
 from django.db.models import F
 
+from pulsed import Limit
 from tests.contrib_django.project.shop.models import Order
 
 FRAMEWORK = "django_tasks" if django.VERSION < (6, 0) else "django.tasks"
@@ -52,6 +53,17 @@ def fail(how):
 def bill(order_id, cents=0):
     """A task with options of pulsed."""
     return cents
+
+
+@task(limit=Limit(running=1, per="customer"))
+def serve(order_id, customer="nobody"):
+    """A task whose jobs share a limit for each customer."""
+    return customer
+
+
+@task(limit=2)
+def print_label(order_id):
+    """A task of which two may run at once."""
 
 
 @task
