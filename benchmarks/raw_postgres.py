@@ -163,6 +163,23 @@ def insert_singly(url: str, jobs: int) -> float:
         return time.perf_counter() - began
 
 
+def insert_singly_async(url: str, jobs: int) -> float:
+    """Insert one job for each commit with asyncpg; returns the seconds."""
+    seconds: float = run(_insert_singly_with_asyncpg(url, jobs))
+    return seconds
+
+
+async def _insert_singly_with_asyncpg(url: str, jobs: int) -> float:
+    connection = await asyncpg.connect(url)
+    await connection.execute(INSERT, *_row(0))
+    began = time.perf_counter()
+    for number in range(jobs):
+        await connection.execute(INSERT, *_row(number))
+    took = time.perf_counter() - began
+    await connection.close()
+    return took
+
+
 def insert_many(driver: str, url: str, jobs: int) -> float:
     """Insert all jobs in one transaction; returns the seconds, without making the rows."""
     columns = [list(column) for column in zip(*map(_row, range(jobs)), strict=True)]

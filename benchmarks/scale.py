@@ -33,6 +33,8 @@ class Scale:
     kills: int = 3
     """Workers killed to see when their jobs run elsewhere."""
     idle_seconds: float = 10.0
+    phase_seconds: float = 90.0
+    """Of each phase under a steady load."""
     observed: int = 300_000
     """Jobs drained with and without statistics and metrics, in turns."""
     memory: int = 200_000
@@ -65,6 +67,7 @@ GLANCE = Scale(
     visits=10,
     kills=1,
     idle_seconds=10.0,
+    phase_seconds=6.0,
     observed=60_000,
     memory=20_000,
     steps=200,

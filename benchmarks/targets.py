@@ -13,6 +13,7 @@ from benchmarks.results import PULSED, Results, ratio
 from benchmarks.workloads.bulk_acts import ALONE as ALONE_OF_BULK
 from benchmarks.workloads.bulk_acts import BESIDE
 from benchmarks.workloads.drain import our_name, raw_name
+from benchmarks.workloads.enqueue import at_once
 from benchmarks.workloads.flatness import CLEAN, CONTROL, HELD, KINDS
 from benchmarks.workloads.footprint import AFTER, MOST
 from benchmarks.workloads.limits import ALONE as ALONE_OF_LIMITS
@@ -28,6 +29,7 @@ from benchmarks.workloads.pages import (
     PICKUP,
     WATCHED,
 )
+from benchmarks.workloads.phases import PHASES, phase
 from benchmarks.workloads.recovery import BOUND
 from benchmarks.workloads.server import DIRECT, SLOTS, THROUGH, direct, through
 from benchmarks.workloads.workflows import CHILDREN, COMMITS, ONE, PLAIN
@@ -210,8 +212,10 @@ def _server_targets(engine: str) -> list[Target]:
 def _enqueue_targets(engine: str) -> list[Target]:
     if engine == "postgres":
         single, many = ("raw psycopg", 0.85), ("raw asyncpg unnest", 0.5)
+        alone = ("raw asyncpg", 0.8)
     else:
         single, many = ("raw sqlite3", 0.8), ("raw sqlite3 executemany", 0.35)
+        alone = ("raw sqlite3", 0.6)
     return [
         Target(
             "enqueue one by one",
@@ -219,6 +223,20 @@ def _enqueue_targets(engine: str) -> list[Target]:
             single[0],
             _relative("enqueue", engine, PULSED, single[0]),
             single[1],
+        ),
+        Target(
+            "aenqueue one by one",
+            engine,
+            alone[0],
+            _relative("aenqueue", engine, at_once(1), alone[0]),
+            alone[1],
+        ),
+        Target(
+            "aenqueue, 100 callers at once",
+            engine,
+            "one caller",
+            _relative("aenqueue", engine, at_once(100), at_once(1)),
+            8,
         ),
         *(
             Target(
@@ -280,6 +298,11 @@ def _flatness_targets(engine: str) -> list[Target]:
     if engine == "postgres":
         held = _relative("snapshot", engine, HELD, CONTROL)
         found.append(Target("drain under a held snapshot", engine, "the control", held, 0.85))
+        clean, idle = (phase(name) for name in PHASES[:2])
+        beside = _relative("phases", engine, idle, clean)
+        found.append(
+            Target("steady load beside an idle transaction", engine, "the clean phase", beside, 0.9)
+        )
     return found
 
 

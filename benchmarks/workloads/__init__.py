@@ -10,7 +10,7 @@ from benchmarks.results import Results
 from benchmarks.scale import Scale
 from benchmarks.workloads.bulk_acts import measure_bulk_acts
 from benchmarks.workloads.drain import measure_drain
-from benchmarks.workloads.enqueue import measure_bulk, measure_enqueue
+from benchmarks.workloads.enqueue import measure_aenqueue, measure_bulk, measure_enqueue
 from benchmarks.workloads.flatness import measure_beside, measure_snapshot
 from benchmarks.workloads.footprint import measure_idle, measure_memory, measure_storage
 from benchmarks.workloads.latency import measure_pickup, measure_steady
@@ -19,6 +19,7 @@ from benchmarks.workloads.observed import TURN, measure_observed
 from benchmarks.workloads.operators import measure_operators
 from benchmarks.workloads.pages import jobs_of, measure_pages
 from benchmarks.workloads.peers import measure_peers
+from benchmarks.workloads.phases import PHASES, RATE, measure_phases
 from benchmarks.workloads.recovery import measure_recovery
 from benchmarks.workloads.server import measure_server, measure_server_pickup
 from benchmarks.workloads.workflows import (
@@ -67,6 +68,15 @@ One process, one job for each call and commit, through the sync API; raw is a pr
 single-row INSERT on an open connection.""",
         lambda scale: f"{scale.enqueue:,} jobs",
     ),
+    "aenqueue": Workload(
+        measure_aenqueue,
+        "Async enqueue",
+        """\
+One process and event loop; 1, 10 and 100 callers each await one `aenqueue` after the other, as the
+requests of a web server do. Jobs that are in flight at once share a commit. Raw is a prepared
+single-row INSERT on an open connection, one after the other.""",
+        lambda scale: f"{scale.enqueue:,} jobs",
+    ),
     "bulk": Workload(
         measure_bulk,
         "Bulk enqueue",
@@ -103,6 +113,19 @@ One worker, 100 slots, beside many other rows in the same queue: future jobs, fi
 jobs, older than all others, of a topic that the worker has no handler for. It alternates with a
 database without them.""",
         lambda scale: f"{scale.drain:,} jobs beside {scale.beside:,}",
+    ),
+    "phases": Workload(
+        measure_phases,
+        "Beside an idle transaction",
+        """\
+A steady load, produced and consumed by the adapter for the public long-horizon benchmark of
+PostgreSQL queues (`benchmarks/long_horizon`): first clean, then beside a session that is idle in a
+transaction, then after it. The times run from before the INSERT to the first line of the handler,
+over half a minute; samples of the first third of each phase do not count.""",
+        lambda scale: f"{RATE} jobs/s, {len(PHASES)} × {scale.phase_seconds:g} s",
+        engines=("postgres",),
+        samples=lambda scale: int(scale.phase_seconds * 2 / 3),
+        quick=False,
     ),
     "snapshot": Workload(
         measure_snapshot,

@@ -40,6 +40,27 @@ def raw_singly(database: Database, jobs: int) -> Act:
     return raw_postgres.insert_singly, (database.url, jobs)
 
 
+def measure_aenqueue(server: Server, results: Results, scale: Scale) -> None:
+    """Enqueue one by one through the async API, with several callers at once on one loop."""
+    database = server.database()
+    driver = "sqlite3" if isinstance(database, SqliteDatabase) else "asyncpg"
+    acts: dict[str, Act] = {
+        f"raw {driver}": raw_singly(database, scale.enqueue)
+        if isinstance(database, SqliteDatabase)
+        else (raw_postgres.insert_singly_async, (database.url, scale.enqueue))
+    }
+    for callers in CALLERS:
+        acts[at_once(callers)] = (aenqueue_at_once, (database.url, scale.enqueue, callers))
+    _in_turns(server, results, "aenqueue", acts, scale.enqueue, scale.repeat)
+
+
+CALLERS = (1, 10, 100)
+
+
+def at_once(callers: int) -> str:
+    return f"{PULSED}, {callers} caller{'' if callers == 1 else 's at once'}"
+
+
 def measure_bulk(server: Server, results: Results, scale: Scale) -> None:
     """Enqueue many at once, in one transaction and as a stream."""
     database = server.database()
@@ -74,6 +95,25 @@ def enqueue_singly(url: str, jobs: int) -> float:
         began = time.perf_counter()
         for number in range(jobs):
             job.enqueue(number)
+        return time.perf_counter() - began
+
+
+def aenqueue_at_once(url: str, jobs: int, callers: int) -> float:
+    return asyncio.run(_aenqueue_at_once(url, jobs, callers))
+
+
+async def _aenqueue_at_once(url: str, jobs: int, callers: int) -> float:
+    async with Pulse(url) as app:
+        job = declare(app).noop
+        numbers = iter(range(jobs))
+
+        async def caller() -> None:
+            for number in numbers:
+                await job.aenqueue(number)
+
+        await job.aenqueue(0)
+        began = time.perf_counter()
+        await asyncio.gather(*(caller() for _ in range(callers)))
         return time.perf_counter() - began
 
 
