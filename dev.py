@@ -45,14 +45,20 @@ examples:
   python3 dev.py lowest -n 2              the suite with the oldest dependencies allowed
   python3 dev.py check                    lint, formatting, types, import layers
   python3 dev.py build                    the distributions of a release, checked
+  python3 dev.py docs                     the documentation as a site: site/index.html
   python3 dev.py bench --quick            how fast it is here, within a minute
-  python3 dev.py chaos --seconds 60       kill workers under load for a minute
-  python3 dev.py chaos --schedules        kill the processes that fire a schedule
-  python3 dev.py chaos --workflows        kill a workflow at each of its storage calls
-  python3 dev.py chaos --server           kill servers as well, and workers behind them
-  python3 dev.py limits                   kill workers that race for limits
+  python3 dev.py chaos --seconds 60       break everything under a mixed load, and check
+  python3 dev.py chaos --patroni          the same on a PostgreSQL that fails over
+  python3 dev.py chaos --hosts            the same with cuts in the network between hosts
   python3 dev.py chaos --crashes          let jobs kill their workers under a supervisor
+  python3 dev.py chaos --workflows        kill a workflow at each of its storage calls
+  python3 dev.py soak --minutes 10        a steady load: does anything grow or slow down?
+  python3 dev.py recovery                 how soon a killed worker's job runs again
+  python3 dev.py limits                   kill workers that race for limits
+  python3 dev.py simulate --seeds 1000    whole fleets in one thread: a seed is a run
   python3 dev.py flood --seconds 20       attack a server: its memory, and others' claims
+  python3 dev.py mutate --only keys.      guards removed one at a time: a test must fail
+  python3 dev.py fuzz --minutes 10        hostile input for the server, the dashboard, parsers
   python3 dev.py models limits            check the model of limits; without a name, all
   python3 dev.py postgres                 a scratch PostgreSQL until Ctrl-C
   python3 dev.py record                   type the quickstart, and keep what it shows
@@ -200,10 +206,12 @@ def demo(arguments: list[str]) -> NoReturn:
 def test(arguments: list[str]) -> NoReturn:
     """Run the test suite; arguments go to pytest."""
     keep_bytecode()
-    # One more than there are processors, because many tests wait for other processes. Eight: beyond
-    # that the workers wait for the one database server, not for a processor.
-    processes = min((os.cpu_count() or 2) + 1, 8)
-    become("-m", "pytest", "-n", str(processes), *arguments)
+    # More than there are processors, because tests wait for other processes most of the time.
+    # Eight: beyond that the workers wait for the one database server, not for a processor.
+    processes = min((os.cpu_count() or 2) + 3, 8)
+    # Each gets a part of the files and takes from others when it is done, so that the tests of a
+    # file share what is made for the file.
+    become("-m", "pytest", "-n", str(processes), "--dist", "worksteal", *arguments)
 
 
 def check(arguments: list[str]) -> NoReturn:
@@ -231,14 +239,34 @@ def bench(arguments: list[str]) -> NoReturn:
     become("-m", "benchmarks", *arguments)
 
 
+def fuzz(arguments: list[str]) -> NoReturn:
+    """Send hostile input to the server, the dashboard and every parser; see `fuzz --help`."""
+    become("-m", "tests.fuzz", *arguments)
+
+
 def limits(arguments: list[str]) -> NoReturn:
     """Kill workers that race for limits; see `limits --help`."""
     become("-m", "tests.limit_races", *arguments)
 
 
 def chaos(arguments: list[str]) -> NoReturn:
-    """Kill workers under load; see `chaos --help`."""
+    """Break workers, servers, databases and networks under load; see `chaos --help`."""
     become("-m", "tests.chaos", *arguments)
+
+
+def soak(arguments: list[str]) -> NoReturn:
+    """Load a database evenly for a long time; nothing may grow or slow down; see `soak --help`."""
+    become("-m", "tests.soak", *arguments)
+
+
+def recovery(arguments: list[str]) -> NoReturn:
+    """Measure how soon a killed worker's job runs again, beside other queues."""
+    become("-m", "benchmarks.recovery", *arguments)
+
+
+def simulate(arguments: list[str]) -> NoReturn:
+    """Run fleets in simulated time, with faults from seeds; see `simulate --help`."""
+    become("-m", "tests.simulation", *arguments)
 
 
 def flood(arguments: list[str]) -> NoReturn:
@@ -252,6 +280,11 @@ def lowest(arguments: list[str]) -> NoReturn:
     become("tools/lowest.py", *arguments)
 
 
+def docs(arguments: list[str]) -> NoReturn:
+    """Build the documentation as a site, in site/; a broken link fails."""
+    become("-m", "tools.site", *arguments)
+
+
 def proto(arguments: list[str]) -> NoReturn:
     """Make the generated code from proto/; needs a package index."""
     become("tools/proto.py", *arguments)
@@ -263,6 +296,18 @@ def setup(arguments: list[str]) -> NoReturn:
         sys.exit("setup takes no arguments")
     say(".venv is ready: " + str(PYTHON))
     become("-m", "tools.browser")
+
+
+def mutate(arguments: list[str]) -> NoReturn:
+    """Remove guards from statements, one at a time: a test must fail; see `mutate --help`."""
+    become("-m", "tests.mutation", *arguments)
+
+
+def reliability(arguments: list[str]) -> NoReturn:
+    """Write docs/reliability.md from docs/faults.md and the figures of the last runs."""
+    if arguments:
+        sys.exit("reliability takes no arguments")
+    become("tools/reliability.py")
 
 
 def models(arguments: list[str]) -> NoReturn:
@@ -296,11 +341,18 @@ COMMANDS: dict[str, Command] = {
         lowest,
         check,
         build,
+        docs,
         bench,
         chaos,
+        soak,
+        recovery,
         limits,
         flood,
+        fuzz,
+        simulate,
+        mutate,
         models,
+        reliability,
         postgres,
         proto,
         record,

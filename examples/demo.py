@@ -55,7 +55,7 @@ START = time.monotonic()
 def main() -> int:
     """Tell the story; the exit code says whether every job is accounted for."""
     console.print("\n[bold]pulsed[/bold]: durable jobs on one SQLite file\n")
-    (FOLDER / "orders.json").write_text('[{"id": 1}, {"id": 2}, {"id": ')  # somebody broke it
+    (FOLDER / "orders.json").write_text('[{"id": 1}, {"id": 2}, {"id": ')  # broken off
     jobs = enqueue_everything()
     worker = start_worker("first")
     watch(jobs, until=lambda rows: count(rows, Status.SUCCEEDED) >= 7 and running(rows) >= 3)
@@ -100,8 +100,8 @@ def kill(worker: subprocess.Popen[bytes], jobs: list[Job[Any]]) -> list[Job[Any]
     worker.wait()
     interrupted = [job for job in look(jobs) if job.status is Status.RUNNING]
     say(
-        f"[bold red]killed it with SIGKILL[/bold red] while {len(interrupted)} jobs were running; "
-        "nobody could clean up, their leases run out in 2 s"
+        f"[bold red]killed it with SIGKILL[/bold red] while {len(interrupted)} jobs were running, "
+        "without a clean-up; their leases expire in 2 s"
     )
     return interrupted
 

@@ -41,7 +41,7 @@ async def send_mail(ctx: Context, to: str) -> str:
 
 @app.job(priority=10, max_attempts=3, backoff=Backoff.quadratic(0.4), lease=2)
 def import_orders(file: str) -> int:
-    """Read a file that somebody has broken."""
+    """Read a file that is broken."""
     return len(json.loads((FOLDER / file).read_text()))
 
 

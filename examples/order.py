@@ -1,7 +1,7 @@
 """An order that takes its time: a worker is killed on the way, and what was done stays done.
 
 Run it with ``.venv/bin/python examples/order.py``. The workflow is in ``order_jobs.py``; here
-somebody enqueues an order, loses a worker, and approves the order in the end.
+an order is enqueued, a worker is lost, and the order is approved in the end.
 """
 
 import os
@@ -32,14 +32,14 @@ def main() -> int:
     print(f"enqueued order {order.id}")
     worker = start_worker()
     until(lambda: order.refresh().status is Status.WAITING and order.row.wait_kind == "SIGNAL")
-    print("ada was charged, the order has slept, and waits for somebody to approve it")
+    print("ada was charged, the order has slept, and waits for an approval")
 
     worker.kill()
     worker.wait()
     print("killed the worker; the order is a row in the database and does not mind")
 
     order.signal("approved", "bob")
-    print("bob approves, though nobody is there to hear it")
+    print("bob approves, while no worker is alive")
     worker = start_worker()
     print(f"a new worker goes on where the other one was: {order.result(PATIENCE)}\n")
     worker.terminate()
