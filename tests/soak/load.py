@@ -21,19 +21,19 @@ def open_record(path: str) -> None:
     _record = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
-def note(kind: str, late: float) -> None:
-    os.write(_record, f"{kind} {time.monotonic():.4f} {late:.6f}\n".encode())
+def note(kind: str, ctx: Context, late: float = 0.0) -> None:
+    os.write(_record, f"{kind} {ctx.job_id} {late:.6f}\n".encode())
 
 
 @router.job
-async def steady(due: float) -> None:
+async def steady(ctx: Context, due: float) -> None:
     """Says how long after it was due it has started."""
-    note("job", time.monotonic() - due)
+    note("job", ctx, time.monotonic() - due)
 
 
 @router.job
-async def tick() -> None:
-    note("tick", 0.0)
+async def tick(ctx: Context) -> None:
+    note("tick", ctx)
 
 
 @router.job
@@ -42,7 +42,7 @@ async def journey(ctx: Context, seconds: float) -> None:
     await ctx.step(lambda: 1, name="departure")
     await ctx.sleep(seconds)
     await ctx.step(lambda: 2, name="arrival")
-    note("journey", 0.0)
+    note("journey", ctx)
 
 
 def make_app(url: str, keep: float) -> Pulse:

@@ -200,7 +200,7 @@ class Soak:
                 break
             self._read += len(line)
             kind, _, seconds = line.decode().split()
-            self._result.counts[f"{kind}s that ran"] += 1
+            self._result.counts["runs"] += 1
             if kind == "job":
                 late.append(float(seconds))
         return late
@@ -241,3 +241,10 @@ class Soak:
             time.sleep(0.1)
         self._result.left = left
         self._started()
+        self._count_those_that_ran()
+
+    def _count_those_that_ran(self) -> None:
+        """Count each job once: one whose worker was killed before it reported ran again."""
+        with self._record.open() as file:
+            ran = {tuple(line.split()[:2]) for line in file}
+        self._result.counts.update(f"{kind}s that ran" for kind, _ in ran)
