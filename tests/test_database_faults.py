@@ -25,6 +25,7 @@ from pulsed.store.sqlite.connections import SqliteOptions
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import postgres_backend
 from tests.support.clock import Clock
+from tests.support.interleaving import WAITING_FOR_LOCKS
 from tests.support.jobs import never_away
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.workers import (
@@ -209,8 +210,7 @@ async def test_a_deadlock_is_not_a_failure_of_the_job(
                 before = admin.execute(deadlocks).fetchone()
                 proceed.set()
                 # Its report has locked the first row and waits for the second one.
-                waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                await until(lambda: admin.execute(waiting).fetchone())
+                await until(lambda: admin.execute(WAITING_FOR_LOCKS).fetchone() == (1,))
                 await rival.execute(lock, [first])
                 await rival.rollback()
                 jobs = await all_finished(postgres, [first, second])

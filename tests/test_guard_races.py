@@ -30,6 +30,7 @@ from tests.support.guards import (
     STILL_CLAIMABLE,
     without,
 )
+from tests.support.interleaving import WAITING_FOR_LOCKS
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -58,11 +59,7 @@ REAP_LOCK = "FOR UPDATE OF e SKIP LOCKED"
 async def blocked(backend: PostgresBackend, sessions: int = 1) -> None:
     """Return when so many sessions of our database wait for a lock."""
     with contextlib.closing(backend.connect()) as looking:
-        query = (
-            "SELECT count(*) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        await until(lambda: looking.execute(query).fetchone() == (sessions,))
+        await until(lambda: looking.execute(WAITING_FOR_LOCKS).fetchone() == (sessions,))
 
 
 async def claimed_by_both(postgres: PostgresBackend, *removed: str) -> bool:

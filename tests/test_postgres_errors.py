@@ -126,11 +126,16 @@ async def test_the_servers_errors_are_ours_by_the_time_they_arrive(store, mode, 
 async def test_a_real_deadlock_is_transient(store, admin, mode):
     """Two transactions each wait for the other's advisory lock; the server ends one of them."""
 
+    granted = (
+        "SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE datname = current_database() AND objid = {} AND granted"
+    )
+
     def locking(first, second):
         def steps():
             yield run("SET LOCAL deadlock_timeout = '10ms'")
             yield run(f"SELECT pg_advisory_xact_lock({first})")
-            while not (yield run(f"SELECT 1 FROM pg_locks WHERE objid = {second} AND granted")):
+            while not (yield run(granted.format(second))):
                 yield run("SELECT pg_sleep(0.005)")
             yield run(f"SELECT pg_advisory_xact_lock({second})")
 
@@ -250,7 +255,8 @@ async def test_cancellation_passes_through_ends_the_statement_and_leaves_the_poo
 ):
     asleep = asyncio.create_task(store.perform(a_verb("SELECT pg_sleep(60)")))
     began = (
-        "SELECT 1 FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'"
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() "
+        "AND query = 'SELECT pg_sleep(60)' AND state = 'active'"
     )
     async with asyncio.timeout(60):
         while not admin.execute(began).fetchall():  # noqa: ASYNC110 - the server cannot set an event

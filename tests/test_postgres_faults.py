@@ -15,6 +15,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.backends import AT_ONCE, only_postgres
 from tests.support.cutting_proxy import CuttingProxy, Moment
+from tests.support.interleaving import WAITING_FOR_LOCKS
 from tests.support.jobs import (
     ALICE,
     BOB,
@@ -220,11 +221,7 @@ async def test_a_settle_waits_for_a_locked_row(backend):
         other.execute("UPDATE pulse_jobs SET cancel_requested = true")
         task = asyncio.create_task(settle(store, run, Failed("x")))
         with contextlib.closing(backend.connect()) as looking:
-            waiting = (
-                "SELECT 1 FROM pg_stat_activity "
-                "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-            )
-            await until(lambda: looking.execute(waiting).fetchall())
+            await until(lambda: looking.execute(WAITING_FOR_LOCKS).fetchone() == (1,))
     assert await task
     assert (await row(store, run.job_id)).status is Status.CANCELLED  # it saw the request
     await store.aclose()

@@ -225,8 +225,11 @@ async def test_a_step_that_takes_too_long_leaves_no_statement_and_no_lock(
     step, _ = a_step(plain, "LOCK TABLE effects", "SELECT pg_sleep(600)::text")
     job = await outcome(store, in_a_transaction(step, timeout=0.05))
     assert "took longer than" in (job.last_error or "")
-    query = "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(600)%'"
-    await until(lambda: not admin.execute(f"{query} AND pid <> pg_backend_pid()").fetchall())
+    query = (
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' "
+        "AND query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()"
+    )
+    await until(lambda: not admin.execute(query).fetchall())
     admin.execute("SET lock_timeout = '10s'")
     admin.execute(INSERT)
 

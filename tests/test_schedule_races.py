@@ -20,6 +20,7 @@ from pulsed.model.schedule import CatchUp, ScheduleState
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend, PostgresBackend, close_blocking
+from tests.support.interleaving import WAITING_FOR_LOCKS
 from tests.support.processes import together
 from tests.support.schedules import (
     APP,
@@ -85,13 +86,9 @@ class Race:
     def _wait_until_blocked(self) -> None:
         if not isinstance(self._backend, PostgresBackend):
             return  # BEGIN IMMEDIATE comes before the first statement: it cannot but wait
-        query = (
-            "SELECT count(*) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
         with contextlib.closing(self._backend.connect()) as looking:
             for _ in range(4_000):
-                if looking.execute(query).fetchone() == (1,):
+                if looking.execute(WAITING_FOR_LOCKS).fetchone() == (1,):
                     return
                 threading.Event().wait(0.005)
         raise AssertionError("the second never waited for the first")

@@ -132,7 +132,9 @@ def test_a_schema_whose_session_was_cut_off_is_replaced(postgres_url: str):
         pass
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE classid = %s",
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks "
+            "JOIN pg_database ON pg_database.oid = database "
+            "WHERE datname = current_database() AND classid = %s",
             (scratch.LOCKS,),
         )
     with scratch.scratch_schema(postgres_url) as name:
