@@ -169,7 +169,7 @@ async def test_jobs_of_topics_without_a_handler_are_passed_once(store: SqlStore,
     await foreign_jobs(store, clock, 200)
     await store.submit([a_job(topic="here")])
     assert len(await claim_here(store)) == 1
-    (floors,) = store._floors.values()
+    (floors,) = store.claims.floors.values()
     (level,) = floors.walk().levels()
     assert level.walked == SLACK  # seconds ago: nothing older will be scanned
 
@@ -184,7 +184,7 @@ async def test_a_long_first_look_is_believed_if_jobs_of_others_explain_it(
     ticks = itertools.chain([1000.0, 1000.0], itertools.repeat(1002.0))  # begun, and scanned
     monkeypatch.setattr(SqlStore, "seconds", lambda _: next(ticks))
     assert len(await claim_here(store)) == 10
-    (floors,) = store._floors.values()
+    (floors,) = store.claims.floors.values()
     assert floors.full_scan_took == believed
 
 
@@ -193,7 +193,7 @@ async def test_a_claim_begins_behind_the_last_job_of_a_full_one(store: SqlStore,
     await store.submit([a_job(topic="here") for _ in range(300)])
     clock.advance(10)
     runs = await claim_here(store, limit=200)
-    (floors,) = store._floors.values()
+    (floors,) = store.claims.floors.values()
     (level,) = floors.walk().levels()
     last = level.id if isinstance(level.id, UUID) else UUID(bytes=level.id)
     assert (last, level.claimed) == (runs[-1].job_id, SLACK)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pulsed.cli.logs import JsonLines
-from pulsed.engine.context import Context, JobLogFilter
+from pulsed.engine.context import Context
+from pulsed.engine.job_logging import JobLogFilter
 from pulsed.engine.worker import job_log
 from pulsed.errors import InvalidOption, NoRetry
 from pulsed.model.job import Status

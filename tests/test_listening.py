@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pulsed.store.base import Listener
+from pulsed.store.listener import Listener
 from tests.support.jobs import a_job
 from tests.support.raw_streams import raw_client
 from tests.support.servers import PATIENCE, ServerThread

@@ -21,7 +21,7 @@ from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.server import job_stream as streams
 from pulsed.rpc.server import wait_list
 from pulsed.rpc.server.wait_list import Grant
-from pulsed.store.base import Listener
+from pulsed.store.listener import Listener
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.jobs import a_job, row

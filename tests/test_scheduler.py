@@ -20,8 +20,8 @@ from pulsed.engine.upkeep.scheduler import LONGEST_SLEEP, SHORTEST_SLEEP, Schedu
 from pulsed.errors import SchemaError, StorageError, TransientStorageError
 from pulsed.model.job import Status
 from pulsed.model.schedule import CatchUp, ScheduleFilter, ScheduleState
-from pulsed.store.base import SCHEDULES
 from pulsed.store.blocking import run_blocking
+from pulsed.store.listener import SCHEDULES
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore

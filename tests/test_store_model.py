@@ -85,7 +85,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def begin_with_a_few(self, allowed: Any, backoff: Any) -> None:
         self.run(self.store.counts(EVERYTHING))
         self.backend.empty()
-        self.store._floors.clear()  # it has not lived through time that went back to the start
+        self.store.claims.floors.clear()  # time went back to the start
         for n, max_attempts in enumerate(allowed):
             self.submit_one(topic="ab"[n % 2], max_attempts=max_attempts, backoff=backoff)
 

@@ -13,7 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from pulsed.engine.context import Context, JobLogFilter, current_context
+from pulsed.engine.context import Context, current_context
+from pulsed.engine.job_logging import JobLogFilter
 from pulsed.errors import CalledInEventLoop, ConfigError
 from pulsed.model.job import Status
 from pulsed.store.sql_store.store import SqlStore

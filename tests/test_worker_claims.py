@@ -17,7 +17,7 @@ from pulsed.engine.worker.leases import Leases
 from pulsed.errors import StorageFull
 from pulsed.model.backoff import Backoff
 from pulsed.model.job import Assignment, Lease, Status
-from pulsed.store.base import Listener
+from pulsed.store.listener import Listener
 from pulsed.store.results import Assignments
 from pulsed.store.sql_store.store import SqlStore
 from tests.support.backends import Backend

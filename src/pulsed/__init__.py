@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from pulsed.client.jobtype import JobType
     from pulsed.client.router import Router
     from pulsed.client.schedules import Schedule
-    from pulsed.engine.context import Context, JobLogFilter, current_context
+    from pulsed.engine.context import Context, current_context
     from pulsed.engine.enqueuing import OutgoingJob
+    from pulsed.engine.job_logging import JobLogFilter
     from pulsed.engine.workflow.fan_out import FanOut
     from pulsed.engine.workflow.steps import StepCall
     from pulsed.errors import (
@@ -61,8 +62,9 @@ _HOMES = {
     "pulsed.client.jobtype": ("JobType",),
     "pulsed.client.router": ("Router",),
     "pulsed.client.schedules": ("Schedule",),
-    "pulsed.engine.context": ("Context", "JobLogFilter", "current_context"),
+    "pulsed.engine.context": ("Context", "current_context"),
     "pulsed.engine.enqueuing": ("OutgoingJob",),
+    "pulsed.engine.job_logging": ("JobLogFilter",),
     "pulsed.engine.workflow.fan_out": ("FanOut",),
     "pulsed.engine.workflow.steps": ("StepCall",),
     "pulsed.errors": (

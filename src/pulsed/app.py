@@ -7,11 +7,7 @@ the store opens it.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import inspect
-import logging
 import os
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
@@ -19,14 +15,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from pulsed.client.around import CodeAround
+from pulsed.client.by_name import enqueue_by_name
+from pulsed.client.declarations import Declarations, write_schedules
 from pulsed.client.job import Client, Job
 from pulsed.client.jobtype import Declaration
 from pulsed.client.one_job import JobId, checked_id
 from pulsed.client.router import JobDecorator, Router
+from pulsed.client.setup_lock import setup_lock
 from pulsed.client.signals import send_signal
-from pulsed.client.submitting import submit
 from pulsed.errors import ConfigError
-from pulsed.handler import Handler, Options, Registry, checked_options, encode_by_name, new_job
+from pulsed.handler import Handler, Options, Registry
 from pulsed.handler.envelope import TextCodec
 from pulsed.handler.options import checked_name
 from pulsed.model.backoff import RetryPolicy, storage_retry
@@ -34,7 +32,6 @@ from pulsed.model.backoff import dequeue_retry as claiming_retry
 from pulsed.model.retention import Retention, checked_retention
 from pulsed.rpc.open import open_store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
-from pulsed.store.fork import LONGEST_IMPORT
 from pulsed.store.open import URL_VARIABLE, StoreSettings
 
 # Imported by what needs them: a module that only declares and enqueues jobs loads faster.
@@ -54,16 +51,10 @@ if TYPE_CHECKING:
     from pulsed.engine.worker.processes.messages import Origin
     from pulsed.engine.worker.worker import Exit, Worker, WorkerParts
     from pulsed.model.rate import Rate
-    from pulsed.model.schedule import ScheduleSpec
     from pulsed.store.base import Store
 
 L = TypeVar("L", bound=Callable[..., Any])
 J = TypeVar("J", bound="Target")
-
-log = logging.getLogger("pulsed.app")
-
-_setup = threading.RLock()
-"""Guards the first use of an app: two stores on one SQLite file would be two writers."""
 
 
 class Pulse(CodeAround):
@@ -116,7 +107,6 @@ class Pulse(CodeAround):
         super().__init__()
         self.name = checked_name("name of the app", name)
         self._url = url
-        self._imports = [imports] if isinstance(imports, str) else list(imports)
         self._retention = checked_retention(retention)
         self._records_stats = stats
         self._codec = codec
@@ -133,11 +123,10 @@ class Pulse(CodeAround):
             prepared_statements=prepared_statements,
             listen_url=listen_url,
         )
-        self._registry = Registry()
+        self._declarations = Declarations(imports)
+        self._registry = self._declarations.handlers
         self._store: Store | None = None
         self._submissions: SubmissionRecorder | None = None
-        self._schedules: dict[str, tuple[Target, ScheduleOptions]] = {}
-        self._lifespans: list[Callable[[Pulse], contextlib.AbstractAsyncContextManager[Any]]] = []
         self._client = Client(lambda: self.store, lambda: self.registry, self._arounds)
 
     @classmethod
@@ -161,7 +150,7 @@ class Pulse(CodeAround):
         """The schedules in the database."""
         from pulsed.client.schedules import Schedules  # noqa: PLC0415 - when it is used
 
-        return Schedules(self._client, self.name, self._declared_schedules)
+        return Schedules(self._client, self.name, self._declarations.schedules)
 
     @cached_property
     def stats(self) -> Statistics:
@@ -250,15 +239,10 @@ class Pulse(CodeAround):
         ``app.schedule("report", report.bind(...), cron="0 9 * * *")``. Without the target it is a
         decorator, which you put above ``@app.job``.
         """
-        from pulsed.client.schedule_spec import make_spec  # noqa: PLC0415 - not all have schedules
-
-        checked_name("name of the schedule", name)
-        if name in self._schedules:
-            raise ConfigError(f"The schedule {name!r} is declared twice; give one another name.")
+        self._declarations.check_schedule_name(name)
 
         def declare(target: J) -> J:
-            make_spec(target, options, self._registry)  # an invalid one raises here
-            self._schedules[name] = (target, options)
+            self._declarations.add_schedule(name, target, options)
             return target
 
         if target is None:
@@ -285,24 +269,7 @@ class Pulse(CodeAround):
             rate: How often jobs start: ``Rate(60, per=60)``.
             age: Seconds of waiting that raise the priority of a job by one.
         """
-        from pulsed.model.control import Numbers  # noqa: PLC0415 - few declare queues
-
-        checked = checked_name("queue", name)
-        if checked in self._registry.queues:
-            raise ConfigError(f"The queue {name!r} is declared twice; declare it once.")
-        seconds = age.total_seconds() if isinstance(age, timedelta) else age
-        self._registry.queues[checked] = Numbers(running=running, rate=rate, age=seconds)
-
-    def _declared_schedules(self) -> dict[str, ScheduleSpec]:
-        registry = self.registry  # loads the modules that declare them
-        if not self._schedules:
-            return {}
-        from pulsed.client.schedule_spec import make_spec  # noqa: PLC0415 - not all have schedules
-
-        return {
-            name: make_spec(target, options, registry)
-            for name, (target, options) in self._schedules.items()
-        }
+        self._declarations.add_queue(name, running, rate, age)
 
     def lifespan(self, fn: L) -> L:
         """Run your code around a worker: an async function that takes the app and yields once.
@@ -310,18 +277,13 @@ class Pulse(CodeAround):
         The code before the ``yield`` runs before the first job, the code after it when the last
         job has ended. Several lifespans are entered in the order in which you declare them.
         """
-        manager = contextlib.asynccontextmanager(fn) if inspect.isasyncgenfunction(fn) else fn
-        self._lifespans.append(manager)
+        self._declarations.add_lifespan(fn)
         return fn
 
     @property
     def registry(self) -> Registry:
         """All handlers, after loading ``imports``."""
-        with _setup:
-            while self._imports:
-                _load(self._imports[0])
-                self._imports.pop(0)
-        return self._registry
+        return self._declarations.registry
 
     # -- enqueuing by name ----------------------------------------------------------------------
 
@@ -339,17 +301,7 @@ class Pulse(CodeAround):
         If this app has handlers, the topic must be one of theirs and the payload must fit it.
         Pass ``unknown=True`` if another app handles the topic.
         """
-        checked_name("topic", topic)
-        checked = checked_options(options)
-        connection, job_id = checked.pop("conn", None), checked.pop("id", None)
-        handler = self._handler_for(topic, unknown=unknown)
-        text = _encoded(topic, {} if payload is None else payload, handler)
-        job = new_job(topic, text, handler, checked, job_id)
-        arounds = self._arounds.enqueues
-        (stored,), done = await submit(
-            self.store, [job], connection, arounds, fresh_ids=job_id is None
-        )
-        return Job(self._client, stored, handler, is_new=done.is_new(0))
+        return await enqueue_by_name(self._client, topic, payload, options, unknown=unknown)
 
     enqueue = blocking(aenqueue)
 
@@ -378,11 +330,6 @@ class Pulse(CodeAround):
         job_id = job.id if isinstance(job, Job) else checked_id(job)
         return ItemStream(lambda: self.store, job_id, after=after, follow=follow)
 
-    def _handler_for(self, topic: str, *, unknown: bool) -> Handler[Any] | None:
-        registry = self.registry
-        # An app without handlers is a pure producer, and cannot know any topic.
-        return registry.find(topic) if unknown or not len(registry) else registry.get(topic)
-
     # -- working --------------------------------------------------------------------------------
 
     async def arun(self, **options: Unpack[WorkerSettings]) -> Exit:
@@ -395,18 +342,10 @@ class Pulse(CodeAround):
         Only the main thread receives signals. To stop a worker in another thread, make it with
         ``worker()``, run ``asyncio.run(worker.run())`` there, and call ``worker.stop()``.
         """
-        from pulsed.engine.process import event_loop as loop  # noqa: PLC0415 - producers need none
+        from pulsed.client.working import run_until_signal  # noqa: PLC0415 - producers need none
 
         refuse_in_event_loop("arun")
-        is_main_thread = threading.current_thread() is threading.main_thread()
-        if not is_main_thread:
-            log.info("this worker is not in the main thread, so signals do not stop it")
-
-        async def main() -> Exit:
-            async with self:
-                return await self.worker(**options).run(handle_signals=is_main_thread)
-
-        return loop.run(main())
+        return run_until_signal(self, lambda: self.worker(**options))
 
     def worker(self, **options: Unpack[WorkerSettings]) -> Worker:
         """Return a worker for this app's handlers; start it with ``await worker.run()``."""
@@ -416,20 +355,15 @@ class Pulse(CodeAround):
 
     def worker_parts(self, options: WorkerSettings) -> WorkerParts:
         """Return what a worker of this app is made of, for another kind of worker."""
-        from pulsed.engine.worker.options import WorkerOptions  # noqa: PLC0415 - as above
+        from pulsed.client.working import worker_options  # noqa: PLC0415 - as above
 
-        if isinstance(queue := options.get("queues"), str):
-            options["queues"] = [queue]
-        for name in options.get("queues") or ():
-            checked_name("queue", name)
-        options["retention"] = checked_retention(options.get("retention") or self._retention)
-        options.setdefault("stats", self._records_stats)
+        checked = worker_options(options, self._retention, stats=self._records_stats)
         registry = self.registry
-        declared = self._declared_schedules()  # an invalid one raises before the start
+        declared = self._declarations.schedules()  # an invalid one raises before the start
         return {
             "store": self._store_of_workers(),
             "registry": registry,
-            "options": WorkerOptions(**options),
+            "options": checked,
             "lifespan": self._lifespan,
             "declare": self._write_schedules if declared else None,
             "arounds": self._arounds,
@@ -444,22 +378,15 @@ class Pulse(CodeAround):
 
     @contextlib.asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            for lifespan in self._lifespans:
-                await stack.enter_async_context(lifespan(self))
+        async with self._declarations.lifespan(self):
             self._hooks.settle_in()
-            stack.push_async_callback(self._hooks.drain)
-            yield
+            try:
+                yield
+            finally:
+                await self._hooks.drain()
 
     async def _write_schedules(self) -> None:
-        done = await self.schedules.aapply()
-        for names, what in ((done.created, "created"), (done.changed, "changed")):
-            if names:
-                log.info("schedules %s: %s", what, ", ".join(names))
-        if done.removed:
-            log.warning(
-                "schedules in the database that are no longer declared: %s", ", ".join(done.removed)
-            )
+        await write_schedules(self.schedules)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -467,7 +394,7 @@ class Pulse(CodeAround):
     def store(self) -> Store:
         """The store of the jobs, opened at first use."""
         if self._store is None:
-            with _setup:
+            with setup_lock():
                 if self._store is None:
                     store = self._open_store()
                     store.events = self._events
@@ -511,7 +438,7 @@ class Pulse(CodeAround):
 
     @settings.setter
     def settings(self, settings: StoreSettings) -> None:
-        with _setup:
+        with setup_lock():
             if self._store is not None:
                 raise ConfigError("The app has opened its database already; set this earlier.")
             self._settings = settings
@@ -528,7 +455,7 @@ class Pulse(CodeAround):
 
     @url.setter
     def url(self, url: str) -> None:
-        with _setup:
+        with setup_lock():
             if self._store is not None:
                 raise ConfigError("The app has opened its database already; set its URL earlier.")
             self._url = url
@@ -537,13 +464,13 @@ class Pulse(CodeAround):
     def redirected(self, url: str, settings: StoreSettings) -> Iterator[None]:
         """Use another database inside of a block; ``pulsed.testing.override`` does more."""
         outside, store = (self._url, self._settings), self._store
-        with _setup:
+        with setup_lock():
             counting = self._count_with(None)
             self._url, self._settings, self._store = url, settings, None
         try:
             yield
         finally:
-            with _setup:
+            with setup_lock():
                 self._count_with(counting)
                 (self._url, self._settings), self._store = outside, store
 
@@ -599,46 +526,3 @@ class Pulse(CodeAround):
     def _declare(self, handler: Handler[Any]) -> Declaration:
         self._registry.add(handler)
         return Declaration(handler, self._client)
-
-
-def _encoded(topic: str, payload: Mapping[str, Any], handler: Handler[Any] | None) -> str:
-    # Also with a handler: this refuses a list before the handler searches it for names.
-    text = encode_by_name(topic, payload)
-    return text if handler is None else handler.encode_json(payload)
-
-
-def _load(module: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # found, but it imports something that is missing
-        raise ConfigError(
-            f"Pulse(imports=[{module!r}]): there is no module {error.name!r}. Is the working "
-            "directory or PYTHONPATH the one you meant?"
-        ) from error
-
-
-# -- forks ----------------------------------------------------------------------------------------
-# A fork waits for imports in other threads: in the child, the lock of a module that another thread
-# was importing would never be released. Registered after the stores' hooks, so it runs before them.
-
-
-def _wait_for_setup() -> None:
-    _setup.acquire(timeout=LONGEST_IMPORT)
-
-
-def _go_on() -> None:
-    with contextlib.suppress(RuntimeError):  # the wait for the lock timed out
-        _setup.release()
-
-
-def _forget_inherited_lock() -> None:
-    global _setup  # noqa: PLW0603 - another thread of the parent may have held it
-    _setup = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_wait_for_setup, after_in_parent=_go_on, after_in_child=_forget_inherited_lock
-    )

@@ -28,7 +28,7 @@ from pulsed import (
     collect_all,
 )
 from pulsed.events import RunLeaseLost
-from pulsed.store.base import Listener
+from pulsed.store.listener import Listener
 from tests.chaos.ledger import Ledger
 
 LEASE = 0.9

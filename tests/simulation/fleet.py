@@ -11,9 +11,10 @@ from pulsed.engine.worker.worker import Worker
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease
 from pulsed.model.outcome import Report
-from pulsed.store.base import Listener, Submitter
+from pulsed.store.listener import Listener
 from pulsed.store.results import Accepted
 from pulsed.store.sql_store.store import SqlStore, StoreOptions
+from pulsed.store.submitter import Submitter
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Verb
 from pulsed.store.workflows import Transaction

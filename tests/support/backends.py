@@ -253,8 +253,8 @@ class RemoteUnderTest(RemoteStore):
         self.server = server
 
     @property
-    def _floors(self) -> Any:
-        return self.server.store._floors  # type: ignore[attr-defined]
+    def claims(self) -> Any:
+        return self.server.store.claims  # type: ignore[attr-defined]
 
     @property
     def dialect(self) -> Any:

@@ -92,7 +92,7 @@ class Simulation:
         self, worker: UUID, queue: str, policy: TopicPolicy, limit: int = 1
     ) -> Sequence[Assignment]:
         """Claim the oldest due jobs of a topic."""
-        self.store._floors.clear()  # noqa: SLF001 - they follow the real clock, which stands still
+        self.store.claims.floors.clear()  # they follow the real clock, which stands still
         return await self.store.claim(worker, queue, [policy], limit)
 
     async def settle(self, run: Assignment, outcome: Outcome) -> None:

@@ -14,7 +14,7 @@ import click
 
 from pulsed.cli.plain import harmless, harmless_json
 from pulsed.cli.view.times import iso
-from pulsed.engine.context import JobLogFilter
+from pulsed.engine.job_logging import JobLogFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
 

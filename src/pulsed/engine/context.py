@@ -11,14 +11,13 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Mapping,
-    MutableMapping,
 )
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import UnionType
-from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, Unpack, cast, overload
 from uuid import UUID
 
+from pulsed.engine.job_logging import JobLogger, current
 from pulsed.engine.workflow import fan_out, steps, versions, waits
 from pulsed.engine.workflow.calling import (
     Function,
@@ -47,8 +46,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 log = logging.getLogger("pulsed.job")
-
-_current: ContextVar[Context | None] = ContextVar("pulsed_context", default=None)
 
 
 class Context(HandlerContext):
@@ -84,7 +81,7 @@ class Context(HandlerContext):
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that names the job on every line."""
         fields = {"job_id": str(self.job_id), "topic": self.topic, "attempt": self.attempt}
-        return _JobLogger(log, fields)
+        return JobLogger(log, fields)
 
     @property
     def job_id(self) -> UUID:
@@ -470,33 +467,9 @@ class Context(HandlerContext):
 
 def current_context() -> Context | None:
     """Return the context of the job that your code runs in, or None outside of a job."""
-    return _current.get()
+    return cast("Context | None", current.get())
 
 
 def enter(context: Context) -> None:
     """Make ``context`` the current one for the rest of this task or thread call."""
-    _current.set(context)
-
-
-class JobLogFilter(logging.Filter):
-    """Puts ``job_id``, ``topic`` and ``attempt`` on every record; add it to your log handler.
-
-    Records from outside of a job get ``-``.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Add the fields; keep every record."""
-        context = _current.get()
-        if not hasattr(record, "job_id"):
-            record.job_id = "-" if context is None else str(context.job_id)
-            record.topic = "-" if context is None else context.topic
-            record.attempt = "-" if context is None else context.attempt
-        return True
-
-
-class _JobLogger(logging.LoggerAdapter[logging.Logger]):
-    def process(
-        self, msg: Any, kwargs: MutableMapping[str, Any]
-    ) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
-        return msg, kwargs
+    current.set(context)

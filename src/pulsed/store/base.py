@@ -8,14 +8,13 @@ repeat the call. All verbs are coroutines; ``store.blocking`` runs them in threa
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from pulsed.errors import ConfigError
 from pulsed.model.audit import AuditEntry, AuditKey, Operator
 from pulsed.model.events import ListenerChanged
 from pulsed.model.job import (
@@ -36,6 +35,7 @@ from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store.bulk import BulkStore
 from pulsed.store.controls import ControlStore
 from pulsed.store.event_bus import Events
+from pulsed.store.listener import Listener
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.results import (
     Accepted,
@@ -53,40 +53,8 @@ from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
 from pulsed.store.streams import StreamStore
 from pulsed.store.submit_group import SubmitGroup
+from pulsed.store.submitter import Submitter
 from pulsed.store.workflows import WorkflowStore
-
-SCHEDULES = ",schedules"
-"""A notification besides those of queues: a schedule was added or changed. No queue has a comma."""
-
-
-CANCELS = ",cancels"
-"""Likewise: running jobs are to be cancelled, or workers to end."""
-
-
-class Submitter(ABC):
-    """Where new jobs go."""
-
-    @abstractmethod
-    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
-        """Insert jobs, skipping ids that already exist; says which of them are new."""
-
-
-def outside_transaction(begin: str) -> ConfigError:
-    """Return the error for a caller's connection outside of a transaction."""
-    return ConfigError(
-        "using(conn=...) needs a connection that is in a transaction. This one commits every "
-        f"statement by itself, so the job would survive your rollback. Begin one first: {begin}. "
-        "Nothing was stored."
-    )
-
-
-def another_database(theirs: str, ours: str) -> ConfigError:
-    """Return the error for a caller's connection to another database than the app's."""
-    return ConfigError(
-        f"using(conn=...) needs a connection to the app's database. This one is {theirs}, and the "
-        f"app has {ours}: its workers would never see the job. Pass a connection to the app's "
-        "database, or enqueue after your commit, without conn=. Nothing was stored."
-    )
 
 
 class Store(Submitter):
@@ -425,18 +393,3 @@ class Store(Submitter):
     @abstractmethod
     async def aclose(self) -> None:
         """Close the running loop's connections and the blocking ones."""
-
-
-class Listener(ABC):
-    """The state of a wake-up subscription."""
-
-    @property
-    @abstractmethod
-    def healthy(self) -> bool:
-        """Whether notifications arrive now; without them, jobs start at the next poll."""
-
-    def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
-        """Subscribe to more queues, without a gap in the notifications of the others."""
-
-    def forget(self, queues: Iterable[str]) -> None:  # noqa: B027 - as above
-        """Unsubscribe from queues whose jobs no worker here waits for any more."""

@@ -20,7 +20,8 @@ from pulsed.model.job import Assignment, Lease, NewJob, TopicPolicy
 from pulsed.model.outcome import Outcome, Released, Report, Succeeded
 from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Record
-from pulsed.store.base import Listener, Store
+from pulsed.store.base import Store
+from pulsed.store.listener import Listener
 from pulsed.store.workflows import Transaction
 
 Crash: TypeAlias = Literal["after_every_checkpoint", "before_every_checkpoint"]

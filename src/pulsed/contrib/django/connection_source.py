@@ -11,9 +11,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist, ConnectionProxy
 
 from pulsed.errors import ConfigError
-from pulsed.store.base import outside_transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.connections.caller import CallerConnection
+from pulsed.store.submitter import outside_transaction
 
 
 class DjangoConnections:

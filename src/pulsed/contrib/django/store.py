@@ -20,10 +20,11 @@ from pulsed.contrib.django.driver import Driver, SqliteDriver
 from pulsed.errors import ConfigError, SchemaError, StorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Lease
-from pulsed.store.base import Listener, Submitter
 from pulsed.store.blocking import is_blocking, run_blocking
+from pulsed.store.listener import Listener
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
+from pulsed.store.submitter import Submitter
 from pulsed.store.verbs.script import Verb
 from pulsed.store.workflows import Transaction
 

@@ -62,7 +62,8 @@ from pulsed.handler import Registry
 from pulsed.model.control import ControlScope
 from pulsed.model.job import Assignment, Lease, WorkerInfo, WorkerRequest
 from pulsed.model.outcome import Beat, Failed, Outcome, Released, Report
-from pulsed.store.base import CANCELS, SCHEDULES, Listener, Store
+from pulsed.store.base import Store
+from pulsed.store.listener import CANCELS, SCHEDULES, Listener
 from pulsed.store.results import Accepted
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE

@@ -15,8 +15,8 @@ from pulsed.rpc.client.claim_stream import ClaimStream, claim_blocking, claim_on
 from pulsed.rpc.client.connection import LoopSide
 from pulsed.rpc.messages import columnar
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, METHODS
-from pulsed.store.base import Listener
 from pulsed.store.blocking import is_blocking
+from pulsed.store.listener import Listener
 from pulsed.store.results import Assignments
 from pulsed.store.retrying import dequeue_retry_of, retrying
 

@@ -45,9 +45,10 @@ from pulsed.rpc.messages import columnar, results, values
 from pulsed.rpc.messages import jobs as to
 from pulsed.rpc.messages.contract import LARGEST_MESSAGE, PART
 from pulsed.rpc.messages.reports import report_message
-from pulsed.store.base import Listener, Store
+from pulsed.store.base import Store
 from pulsed.store.blocking import is_blocking
 from pulsed.store.event_bus import Events
+from pulsed.store.listener import Listener
 from pulsed.store.results import (
     Accepted,
     Assignments,

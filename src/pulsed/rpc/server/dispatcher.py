@@ -23,7 +23,8 @@ from pulsed.model.job import Assignment
 from pulsed.model.outcome import Released, Report
 from pulsed.rpc.messages.contract import PART
 from pulsed.rpc.server.wait_list import Grant, Stream, WaitList, owner_of, size_of
-from pulsed.store.base import SCHEDULES, Listener, Store
+from pulsed.store.base import Store
+from pulsed.store.listener import SCHEDULES, Listener
 from pulsed.store.results import Assignments
 from pulsed.wording import counted
 

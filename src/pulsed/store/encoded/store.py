@@ -35,12 +35,13 @@ from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, Sche
 from pulsed.model.step import Checkpoint
 from pulsed.model.stream import Emission, StreamItem, StreamPage
 from pulsed.model.workflow import History, JobOutcome, Record, Signal
-from pulsed.store.base import Store, Submitter
+from pulsed.store.base import Store
 from pulsed.store.encoded.data import UserData
 from pulsed.store.results import Accepted, Assignments, Partly, Submitted
 from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Put, ScheduleStore
 from pulsed.store.streams import StreamStore
+from pulsed.store.submitter import Submitter
 from pulsed.store.workflows import Signalled, Transaction, WorkflowStore
 
 HIDDEN = "(encrypted)"

@@ -19,7 +19,6 @@ from psycopg.rows import tuple_row
 
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitter, outside_transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.postgres.asyncpg_pool import changed
 from pulsed.store.postgres.confirm import confirmed
@@ -29,6 +28,7 @@ from pulsed.store.postgres.same_database import identity
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.results import Submitted
 from pulsed.store.sql.statement import Rows, Statement
+from pulsed.store.submitter import Submitter, outside_transaction
 from pulsed.store.verbs.script import Verb, adrive, drive
 from pulsed.store.verbs.submit import submit
 

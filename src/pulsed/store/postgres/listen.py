@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pulsed.errors import TooManyConnections
-from pulsed.store.base import Listener
+from pulsed.store.listener import Listener
 from pulsed.store.postgres.errors import DRIVER_ERRORS, is_crowded, with_type
 
 CHECK_EVERY = 15.0

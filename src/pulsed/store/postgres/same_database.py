@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from pulsed.store.base import another_database
 from pulsed.store.postgres.address import DEFAULT_PORT, PostgresAddress
 from pulsed.store.sql.statement import Statement, numbered
+from pulsed.store.submitter import another_database
 from pulsed.store.verbs.script import Script, VerbKind, verb
 
 # Any role may ask for these, so that the question cannot abort the caller's transaction.

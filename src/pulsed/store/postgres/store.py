@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from pulsed.errors import MissingDriver
 from pulsed.extras import install_command
-from pulsed.store.base import Submitter
+from pulsed.store.submitter import Submitter
 
 try:
     import asyncpg  # noqa: F401 - so that a missing driver is reported with a helpful message
@@ -29,9 +29,9 @@ except ImportError as error:
 
 from pulsed.model.job import Lease
 from pulsed.model.outcome import Report
-from pulsed.store.base import Listener
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, watch_forks
+from pulsed.store.listener import Listener
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.postgres import check as postgres_check
 from pulsed.store.postgres.address import PostgresAddress, PostgresOptions

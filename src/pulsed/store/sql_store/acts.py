@@ -14,7 +14,7 @@ from pulsed.errors import JobsLocked, StorageBusy
 from pulsed.model.audit import Operator, of_ids
 from pulsed.model.job import Status
 from pulsed.model.lifecycle import is_cancelled
-from pulsed.store.base import CANCELS
+from pulsed.store.listener import CANCELS
 from pulsed.store.verbs import locked, operators
 from pulsed.store.verbs.audit import ActResult
 from pulsed.store.verbs.operators import Acted

@@ -12,8 +12,8 @@ from pulsed.errors import PulsedError, StorageBusy, StorageError, concerns_every
 from pulsed.model.audit import Operator
 from pulsed.model.bulk import LONGEST_LIST, BulkAct, BulkRow, BulkState, Skip
 from pulsed.model.job import JobFilter, Status
-from pulsed.store.base import CANCELS
 from pulsed.store.bulk import BulkStore
+from pulsed.store.listener import CANCELS
 from pulsed.store.sql_store import acts
 from pulsed.store.verbs import bulk as verbs
 from pulsed.store.verbs import operators

@@ -15,7 +15,7 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobRow, NewJob
 from pulsed.model.keys import OnDuplicate
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
-from pulsed.store.base import SCHEDULES
+from pulsed.store.listener import SCHEDULES
 from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
 from pulsed.store.verbs import firing, schedules, submit
 from pulsed.store.verbs.audit import ActResult

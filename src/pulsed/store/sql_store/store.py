@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,6 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from pulsed.errors import StorageError
 from pulsed.model.audit import AuditEntry, AuditKey, Operator, of_ages
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import (
@@ -30,8 +29,9 @@ from pulsed.model.job import (
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store import migrations
-from pulsed.store.base import CANCELS, Store
+from pulsed.store.base import Store
 from pulsed.store.event_bus import Events
+from pulsed.store.listener import CANCELS
 from pulsed.store.results import (
     Accepted,
     Assignments,
@@ -44,10 +44,11 @@ from pulsed.store.results import (
     WatchdogTick,
 )
 from pulsed.store.retry_options import RetryOptions
-from pulsed.store.retrying import dequeue_retry_of, retry_of, retrying
+from pulsed.store.retrying import retry_of, retrying
 from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store import acts
 from pulsed.store.sql_store.bulk import SqlBulk
+from pulsed.store.sql_store.claims import SqlClaims
 from pulsed.store.sql_store.controls import SqlControls
 from pulsed.store.sql_store.governed import GovernedRuns
 from pulsed.store.sql_store.limited import LimitedRuns
@@ -57,11 +58,9 @@ from pulsed.store.sql_store.streams import SqlStreams
 from pulsed.store.sql_store.workflows import SqlWorkflows
 from pulsed.store.verbs import (
     audit,
-    claim,
     expiry,
     heartbeat,
     operators,
-    queue_control,
     reads,
     retention,
     search,
@@ -71,21 +70,14 @@ from pulsed.store.verbs import (
     workers,
     workflows,
 )
-from pulsed.store.verbs import limited as limited_claim
 from pulsed.store.verbs.audit import ActResult
 from pulsed.store.verbs.effects import Effects, Settled
-from pulsed.store.verbs.engine import Claim, Engine
-from pulsed.store.verbs.floors import Floors
-from pulsed.store.verbs.rotation import Rotation
+from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Verb, adrive
-from pulsed.store.verbs.topics import Topics, topics_of
 from pulsed.store.verbs.workflows import Cascaded
 from pulsed.store.workflows import Transaction
 
 T = TypeVar("T")
-
-MOST_FLOORS = 1000
-"""Pairs of queue and topic set for which one process keeps floors (where a claim's scan begins)."""
 
 MOST_ROUNDS = 20
 """Cascade batches that run right after a cancel or settle; upkeep does the rest."""
@@ -126,8 +118,8 @@ class SqlStore(Store):
         self.streams = SqlStreams(self)
         self.governed = GovernedRuns()
         self._schema_is_good = False
-        self._floors: dict[tuple[str, str], Floors] = {}
         self.limited = LimitedRuns(self.seconds)
+        self.claims = SqlClaims(self)
 
     @abstractmethod
     async def perform(self, verb: Verb[T]) -> T:
@@ -212,75 +204,7 @@ class SqlStore(Store):
     ) -> Assignments:
         if not self._schema_is_good:
             await self._make_schema_good()
-        every = topics_of(tuple(topics))
-        floors = self._floors_of(queue, every.names)
-        was_governed = floors.is_governed
-        ask = partial(self._claim, worker_id, queue, every, floors)
-        claimed = await ask(limit)
-        if floors.is_governed is was_governed or len(claimed) >= limit:
-            return claimed
-        # It has found out just now that a control governs the queue, or that none does.
-        return await with_rest(claimed, ask(limit - len(claimed)))
-
-    async def _claim(
-        self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
-    ) -> Assignments:
-        """Claim jobs without a limit and those with one; of several claims, each is first once."""
-        rotation = self.limited.rotation(queue, topics.names)
-        unlimited = partial(self._claim_unlimited, worker_id, queue, topics.unlimited, floors)
-        limited = partial(self._claim_limited, worker_id, queue, topics, floors, rotation)
-        has_limits = bool(topics.rules or floors.saw_limited)
-        limited_first = has_limits and rotation.take_turn()
-        claimed = await (limited if limited_first else unlimited)(limit)
-        if len(claimed) >= limit or not (has_limits or floors.saw_limited):
-            return claimed
-        rest = (unlimited if limited_first else limited)(limit - len(claimed))
-        return await with_rest(claimed, rest)
-
-    async def _claim_unlimited(
-        self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
-    ) -> Assignments:
-        if not topics.policies:
-            return Assignments()
-        make = queue_control.claim if floors.is_governed else claim.claim
-        verb = make(self.engine, worker_id, queue, topics, limit, floors)
-        return await self._claimed(verb, queue, floors)
-
-    async def _claim_limited(
-        self,
-        worker_id: UUID,
-        queue: str,
-        topics: Topics,
-        floors: Floors,
-        rotation: Rotation,
-        limit: int,
-    ) -> Assignments:
-        keys: dict[UUID, str] = {}
-        wanted = Claim(worker_id, queue, topics, is_governed=floors.is_governed)
-        verb = limited_claim.claim_limited(self.engine, wanted, limit, floors, rotation, keys)
-        claimed = await self._claimed(verb, queue, floors)
-        self.limited.claimed(queue, keys)
-        return claimed
-
-    async def _claimed(self, verb: Verb[Assignments], queue: str, floors: Floors) -> Assignments:
-        async def attempt() -> Assignments:
-            try:
-                return await self.perform(verb)
-            except BaseException:  # whatever the error, the claim may have been committed
-                self.doubtful_claims += 1
-                floors.forget()
-                raise
-
-        policy = dequeue_retry_of(self.options)
-        claimed = await retrying(policy, attempt, what=verb.action, events=self.events)
-        if floors.is_governed:
-            self.governed.claimed(queue, claimed)
-        return claimed
-
-    def _floors_of(self, queue: str, topics: str) -> Floors:
-        if len(self._floors) >= MOST_FLOORS and (queue, topics) not in self._floors:
-            self._floors.clear()
-        return self._floors.setdefault((queue, topics), Floors(self.seconds))
+        return await self.claims.claim(worker_id, queue, topics, limit)
 
     def seconds(self) -> float:
         """Return a monotonic time in seconds; only differences have a meaning."""
@@ -485,18 +409,3 @@ class SqlStore(Store):
 def _queues_due(jobs: Sequence[NewJob]) -> set[str]:
     """Return the queues of the jobs that are due soon."""
     return {job.queue for job in jobs if job.delay < SOON}
-
-
-async def with_rest(claimed: Assignments, claiming: Awaitable[Assignments]) -> Assignments:
-    """Return the jobs of a claim and of the next one, and when to come back for more.
-
-    If the next one fails, those of the first are to run all the same.
-    """
-    try:
-        rest = await claiming
-    except StorageError:
-        if not claimed:
-            raise
-        return claimed
-    known = [each.again_in for each in (claimed, rest) if each.again_in is not None]
-    return Assignments([*claimed, *rest], again_in=min(known, default=None))

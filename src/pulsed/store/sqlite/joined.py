@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
-from pulsed.store.base import Submitter, another_database, outside_transaction
 from pulsed.store.blocking import is_blocking
 from pulsed.store.results import Submitted
 from pulsed.store.sqlite.errors import translate
 from pulsed.store.sqlite.file import refuse_inherited
 from pulsed.store.sqlite.values import execute
+from pulsed.store.submitter import Submitter, another_database, outside_transaction
 from pulsed.store.verbs.script import drive
 from pulsed.store.verbs.submit import submit
 

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 from pulsed.errors import ConfigError, DatabaseReplaced, StorageError
 from pulsed.model.job import Lease
 from pulsed.model.timetable import to_micros
-from pulsed.store.base import Listener, Submitter
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks
+from pulsed.store.listener import Listener
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.sql.statement import Rows, Sql, Statement
 from pulsed.store.sql_store.store import SqlStore
@@ -40,6 +40,7 @@ from pulsed.store.sqlite.values import execute
 from pulsed.store.sqlite.wake import listening
 from pulsed.store.sqlite.writer import Writer
 from pulsed.store.step_thread import StepThread
+from pulsed.store.submitter import Submitter
 from pulsed.store.verbs.script import Script, Verb, VerbKind, drive
 from pulsed.store.workflows import Transaction
 from pulsed.wording import format_bytes
@@ -227,7 +228,7 @@ class SqliteStore(SqlStore, ForkAware):
         """Discard all cached state of the old file; returns the error to raise."""
         self._replacements += 1
         self._schema_is_good = False
-        self._floors.clear()
+        self.claims.floors.clear()
         self._close_readers()
         return DatabaseReplaced(
             f"{self.path} was removed or replaced while it was in use. Jobs that were only "

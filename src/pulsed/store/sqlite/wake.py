@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pulsed.store.base import Listener
+from pulsed.store.listener import Listener
 from pulsed.store.sqlite.writer import Writer
 
 FIRST_POLL_AFTER = 0.00015

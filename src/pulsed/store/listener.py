@@ -1,0 +1,27 @@
+"""Wake-up subscriptions: what a listener tells, and the names besides those of queues."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+SCHEDULES = ",schedules"
+"""A notification besides those of queues: a schedule was added or changed. No queue has a comma."""
+
+CANCELS = ",cancels"
+"""Likewise: running jobs are to be cancelled, or workers to end."""
+
+
+class Listener(ABC):
+    """The state of a wake-up subscription."""
+
+    @property
+    @abstractmethod
+    def healthy(self) -> bool:
+        """Whether notifications arrive now; without them, jobs start at the next poll."""
+
+    def hear(self, queues: Iterable[str]) -> None:  # noqa: B027 - most wake for all queues
+        """Subscribe to more queues, without a gap in the notifications of the others."""
+
+    def forget(self, queues: Iterable[str]) -> None:  # noqa: B027 - as above
+        """Unsubscribe from queues whose jobs no worker here waits for any more."""

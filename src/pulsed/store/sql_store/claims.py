@@ -1,0 +1,125 @@
+"""Claims over any SQL engine: of jobs without a limit and of those with one, and the floors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from pulsed.errors import StorageError
+from pulsed.model.job import TopicPolicy
+from pulsed.store.results import Assignments
+from pulsed.store.retrying import dequeue_retry_of, retrying
+from pulsed.store.verbs import claim, queue_control
+from pulsed.store.verbs.engine import Claim
+from pulsed.store.verbs.floors import Floors
+from pulsed.store.verbs.limited import claim_limited
+from pulsed.store.verbs.rotation import Rotation
+from pulsed.store.verbs.script import Verb
+from pulsed.store.verbs.topics import Topics, topics_of
+
+if TYPE_CHECKING:
+    from pulsed.store.sql_store.store import SqlStore
+
+MOST_FLOORS = 1000
+"""Pairs of queue and topic set for which one process keeps floors (where a claim's scan begins)."""
+
+
+class SqlClaims:
+    """The claims of one store, and what it remembers between them."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+        self.floors: dict[tuple[str, str], Floors] = {}
+
+    async def claim(
+        self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
+    ) -> Assignments:
+        """Lease up to ``limit`` due jobs of a queue."""
+        every = topics_of(tuple(topics))
+        floors = self._floors_of(queue, every.names)
+        was_governed = floors.is_governed
+        ask = partial(self._claim, worker_id, queue, every, floors)
+        claimed = await ask(limit)
+        if floors.is_governed is was_governed or len(claimed) >= limit:
+            return claimed
+        # It has found out just now that a control governs the queue, or that none does.
+        return await with_rest(claimed, ask(limit - len(claimed)))
+
+    async def _claim(
+        self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
+    ) -> Assignments:
+        """Claim jobs without a limit and those with one; of several claims, each is first once."""
+        rotation = self._store.limited.rotation(queue, topics.names)
+        unlimited = partial(self._claim_unlimited, worker_id, queue, topics.unlimited, floors)
+        limited = partial(self._claim_limited, worker_id, queue, topics, floors, rotation)
+        has_limits = bool(topics.rules or floors.saw_limited)
+        limited_first = has_limits and rotation.take_turn()
+        claimed = await (limited if limited_first else unlimited)(limit)
+        if len(claimed) >= limit or not (has_limits or floors.saw_limited):
+            return claimed
+        rest = (unlimited if limited_first else limited)(limit - len(claimed))
+        return await with_rest(claimed, rest)
+
+    async def _claim_unlimited(
+        self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
+    ) -> Assignments:
+        if not topics.policies:
+            return Assignments()
+        make = queue_control.claim if floors.is_governed else claim.claim
+        verb = make(self._store.engine, worker_id, queue, topics, limit, floors)
+        return await self._claimed(verb, queue, floors)
+
+    async def _claim_limited(
+        self,
+        worker_id: UUID,
+        queue: str,
+        topics: Topics,
+        floors: Floors,
+        rotation: Rotation,
+        limit: int,
+    ) -> Assignments:
+        keys: dict[UUID, str] = {}
+        wanted = Claim(worker_id, queue, topics, is_governed=floors.is_governed)
+        verb = claim_limited(self._store.engine, wanted, limit, floors, rotation, keys)
+        claimed = await self._claimed(verb, queue, floors)
+        self._store.limited.claimed(queue, keys)
+        return claimed
+
+    async def _claimed(self, verb: Verb[Assignments], queue: str, floors: Floors) -> Assignments:
+        store = self._store
+
+        async def attempt() -> Assignments:
+            try:
+                return await store.perform(verb)
+            except BaseException:  # whatever the error, the claim may have been committed
+                store.doubtful_claims += 1
+                floors.forget()
+                raise
+
+        policy = dequeue_retry_of(store.options)
+        claimed = await retrying(policy, attempt, what=verb.action, events=store.events)
+        if floors.is_governed:
+            store.governed.claimed(queue, claimed)
+        return claimed
+
+    def _floors_of(self, queue: str, topics: str) -> Floors:
+        if len(self.floors) >= MOST_FLOORS and (queue, topics) not in self.floors:
+            self.floors.clear()
+        return self.floors.setdefault((queue, topics), Floors(self._store.seconds))
+
+
+async def with_rest(claimed: Assignments, claiming: Awaitable[Assignments]) -> Assignments:
+    """Return the jobs of a claim and of the next one, and when to come back for more.
+
+    If the next one fails, those of the first are to run all the same.
+    """
+    try:
+        rest = await claiming
+    except StorageError:
+        if not claimed:
+            raise
+        return claimed
+    known = [each.again_in for each in (claimed, rest) if each.again_in is not None]
+    return Assignments([*claimed, *rest], again_in=min(known, default=None))
