@@ -46,6 +46,7 @@ examples:
   python3 dev.py check                    lint, formatting, types, import layers
   python3 dev.py build                    the distributions of a release, checked
   python3 dev.py docs                     the documentation as a site: site/index.html
+  python3 dev.py django                   Django's own tests of task backends, against ours
   python3 dev.py bench --quick            how fast it is here, within a minute
   python3 dev.py chaos --seconds 60       break everything under a mixed load, and check
   python3 dev.py chaos --patroni          the same on a PostgreSQL that fails over
@@ -280,6 +281,11 @@ def lowest(arguments: list[str]) -> NoReturn:
     become("tools/lowest.py", *arguments)
 
 
+def django(arguments: list[str]) -> NoReturn:
+    """Run Django's own tests of task backends against ours; see `django --help`."""
+    become("-m", "tests.django_suite", *arguments)
+
+
 def docs(arguments: list[str]) -> NoReturn:
     """Build the documentation as a site, in site/; a broken link fails."""
     become("-m", "tools.site", *arguments)
@@ -342,6 +348,7 @@ COMMANDS: dict[str, Command] = {
         check,
         build,
         docs,
+        django,
         bench,
         chaos,
         soak,

@@ -8,7 +8,6 @@ are parsed. Comments before a block direct it:
 ``<!-- worker: module:app -->``  run a worker for this app (or ``app`` of the page) from here on
 ``<!-- output -->``              what the Python block before it printed
 ``<!-- run: tests/x.py::test -->``  this test runs it, in a process of its own
-``<!-- other: library -->``      code of another library, which is only parsed
 ``<!-- skip: reason -->``        it is not run
 """
 
@@ -31,6 +30,7 @@ import pulsed
 from pulsed.cli.root import COMMANDS, root
 from pulsed.store.blocking import run_blocking
 from pulsed.store.sqlite.store import SqliteStore
+from tests.support.other_libraries import LIBRARIES
 from tests.support.page_run import TEST, PageRun, name_of
 from tests.support.pages import BLOCK, PLACEHOLDER, ROOT, blocks
 
@@ -74,7 +74,8 @@ def page_run(
 
 ELSEWHERE = {
     ROOT / "docs/quickstart.md",  # typed by ``test_quickstart.py``, as a reader would
-    ROOT / "docs/from-celery.md",  # run by ``test_from_celery.py``, both of its columns
+    # run by ``test_from_others.py``, both of their columns
+    *(ROOT / "docs" / name for name in LIBRARIES),
 }
 WITH_CODE = [
     page
@@ -315,9 +316,9 @@ def test_the_walks_on_other_stores_count_their_files():
 INLINE = re.compile(r"`(pulsed [^`]+)`")
 
 
-@pytest.mark.parametrize("name", ["troubleshooting", "from-celery"])
+@pytest.mark.parametrize("name", ["troubleshooting.md", *LIBRARIES])
 def test_commands_within_a_sentence_parse(name: str):
-    for command in INLINE.findall((ROOT / f"docs/{name}.md").read_text("utf-8")):
+    for command in INLINE.findall((ROOT / "docs" / name).read_text("utf-8")):
         parse(root, "pulsed", shlex.split(command)[1:])
 
 

@@ -28,7 +28,7 @@ from django.core.management import call_command  # noqa: E402 - it needs Django 
 from django.db import connections  # noqa: E402
 
 from pulsed.contrib.django import app  # noqa: E402
-from tests.contrib_django.project.settings import entry  # noqa: E402
+from tests.contrib_django.project.databases import entry  # noqa: E402
 from tests.contrib_django.working import use  # noqa: E402
 
 

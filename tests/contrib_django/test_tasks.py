@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from pulsed import Limit
 from pulsed.contrib.django import app
-from pulsed.errors import JobCancelled
+from pulsed.errors import CalledInEventLoop, JobCancelled
 from tests.contrib_django.project.settings import BACKEND
 from tests.contrib_django.project.shop import tasks
 from tests.contrib_django.project.shop.jobs import count_orders
@@ -222,6 +222,24 @@ async def test_async_views_enqueue_and_read():
     result = await tasks.mail.aenqueue("ada")
     found = await tasks.mail.aget_result(result.id)
     assert found.status == "READY"
+
+
+async def test_a_blocking_read_on_an_event_loop_names_its_async_form():
+    result = await tasks.mail.aenqueue("ada")
+    with pytest.raises(CalledInEventLoop, match=r"get_result\(\) blocks.+await aget_result"):
+        result.refresh()
+
+
+def test_a_result_that_is_read_again_is_the_same():
+    result = tasks.pack.enqueue(7, note="now")
+    assert tasks.pack.get_result(result.id) == result
+
+
+def test_a_task_that_exits_has_failed():
+    result = tasks.leave.enqueue()
+    work(result)
+    assert result.status == "FAILED"
+    assert {error.exception_class for error in result.errors} == {SystemExit}
 
 
 def test_the_class_of_tasks_can_be_pickled():

@@ -26,7 +26,7 @@ from pulsed.errors import StorageBusy
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import Status
 from tests.contrib_django.processes import MANAGE, PLACES, ROOT, environment
-from tests.contrib_django.project.settings import entry
+from tests.contrib_django.project.databases import entry
 from tests.contrib_django.project.shop import tasks
 from tests.contrib_django.project.shop.models import Order
 from tests.contrib_django.working import use

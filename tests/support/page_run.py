@@ -47,8 +47,6 @@ class PageRun:
                 assert TEST.fullmatch(block.directives["run"]), (
                     f"name the test at line {block.line}"
                 )
-            elif "other" in block.directives:
-                ast.parse(block.code)
             elif "output" in block.directives:
                 assert self.printed == block.code, f"output shown at line {block.line}"
             elif block.language == "python":

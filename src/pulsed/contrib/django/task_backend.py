@@ -32,6 +32,7 @@ from pulsed.handler import checked_options
 from pulsed.handler.keys import key_maker
 from pulsed.handler.options import OF_KEYS, checked_id
 from pulsed.model.ids import new_job_id
+from pulsed.store.blocking import refuse_in_event_loop
 
 ON_COMMIT = "enqueue_on_commit"
 POLICY = ("max_attempts", "backoff", "timeout", "lease")
@@ -177,7 +178,9 @@ class TasksAsJobs:
         """Return how a task stands, as any process sees it."""
         app = project_app()
         try:
-            row = app.jobs.get(checked_id(result_id)).row
+            job_id = checked_id(result_id)
+            refuse_in_event_loop("aget_result")
+            row = app.jobs.get(job_id).row
             failures = app.jobs.failures(row.id) if task_results.may_have_failed(row) else []
         except (JobNotFound, InvalidOption):
             raise self.framework.does_not_exist(result_id) from None

@@ -104,7 +104,10 @@ class Connections:
                 "owner and the mode of the folders above it."
             ) from error
         if not exists and not self._options.create:
-            raise StorageError(f"There is no database at {path}. Is this the right path?")
+            raise StorageError(
+                f"There is no database at {path}. Is this the right path? The first worker or "
+                "the first enqueued job creates it."
+            )
         refuse_inherited(path)
         if not exists:
             create(path)

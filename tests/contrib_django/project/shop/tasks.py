@@ -49,6 +49,12 @@ def fail(how):
     raise ValueError(how)
 
 
+@task
+def leave():
+    """Exit."""
+    raise SystemExit("the task is done with it")
+
+
 @task(max_attempts=5, key="bill-{order_id}", timeout=30, expires=3600, tags=["money"])
 def bill(order_id, cents=0):
     """A task with options of pulsed."""
