@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,16 @@ from pulsed.model.ids import new_job_id
 from pulsed.model.job import NewJob
 from pulsed.model.limit import LimitRule
 from pulsed.model.schedule import Overlap
+from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.store.blocking import run_blocking
 from pulsed.store.schedules import Fire
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.commands import run as cli
 from tests.support.jobs import claim
-from tests.support.workers import all_finished
+from tests.support.raw_streams import raw_client
+from tests.support.schedules import a_spec
+from tests.support.servers import ServerThread
+from tests.support.workers import NEVER, all_finished, until
 
 
 def declared(app: Pulse) -> None:
@@ -71,6 +77,24 @@ def test_what_a_schedule_fires_has_its_key():
     (keyed,) = with_limit_keys(fire, {"ask": LimitRule("mail", "tenant")}).jobs
     assert keyed.limit_key == "mail,acme"
     assert with_limit_keys(fire, {}).jobs == [job]
+
+
+async def test_what_a_server_fires_has_its_key_by_the_rules_of_connected_workers(database):
+    """It has no code; this worker claims nothing, so only the fire can have written the key."""
+    topic = pb.Topic(name="ask", limit_name="mail", limit_per="tenant")
+    due = datetime.now(UTC) - timedelta(minutes=1)
+    with ServerThread(lambda: SqliteStore(database), poll=NEVER) as server:
+        async with raw_client(server.host) as client:
+            stream = client.stream()
+            hello = pb.Hello(worker_id=str(stream.worker_id), queues=["default"], topics=[topic])
+            await stream.call.write(pb.StreamJobsRequest(hello=hello))
+            await until(server.server.dispatcher.limit_rules)
+            spec = a_spec(topic="ask", payload='{"tenant": "acme"}', at=due)
+            server.do(lambda its: its.store.schedules.put("default", "s", spec))
+            (fired,) = server.do(lambda its: its._scheduler.tick())
+            stream.call.cancel()
+            await until(lambda: not server.server.dispatcher.limit_rules())
+    assert fired.limit_key == "mail,acme"
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,10 @@ from __future__ import annotations
 import inspect
 import string
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from pulsed.errors import InvalidArguments, InvalidOption
 from pulsed.handler.options import checked_key, did_you_mean
-
-KeyOption: TypeAlias = str | Callable[..., str | None]
-"""A text with the names of arguments in braces, or a function of some of the arguments."""
 
 
 def key_maker(key: Any, parameters: Collection[str]) -> Callable[[Mapping[str, Any]], str | None]:

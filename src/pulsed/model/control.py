@@ -63,11 +63,6 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "age", age)
         _check_weights(self.weights)
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether starts have to be counted."""
-        return self.running is not None or self.rate is not None
-
 
 def numbers_of(limit: Limit) -> Numbers:
     """Return the numbers of a limit."""

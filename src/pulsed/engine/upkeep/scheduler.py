@@ -55,13 +55,13 @@ class Scheduler:
         store: Store,
         *,
         declare: Callable[[], Awaitable[None]] | None = None,
-        limits: Mapping[str, LimitRule] | None = None,
+        limits: Callable[[], Mapping[str, LimitRule]] = dict,
         longest_sleep: float = LONGEST_SLEEP,
     ) -> None:
         self._store = store
         self._declare = declare
         """Writes the schedules that the program declares; called until it has succeeded once."""
-        self._limits = limits or {}
+        self._limits = limits
         """How the keys of topics with a limit are computed; a worker computes those of others."""
         self._longest_sleep = longest_sleep
         self._alarm = Alarm()
@@ -121,11 +121,12 @@ class Scheduler:
     ) -> list[NewJob]:
         made: list[NewJob] = []
         broken: list[tuple[ScheduleRow, Exception]] = []
+        limits = self._limits()
 
         def decisions() -> Iterator[Fire]:
             for row in rows:
                 try:
-                    yield with_limit_keys(decide(row, now), self._limits)
+                    yield with_limit_keys(decide(row, now), limits)
                 except UnknownZone as error:
                     self._leave(row, str(error), left)
                 except Exception as error:  # noqa: BLE001 - one bad schedule must not stop others

@@ -257,7 +257,7 @@ class Worker:
         self._request_watch = RequestWatch(self.store, self.id, self.obey)
         self._workflows = Workflows(self.store, self.registry, self._arounds)
         self._scheduler = Scheduler(
-            self.store, declare=self._declare, limits=self.registry.limit_rules()
+            self.store, declare=self._declare, limits=self.registry.limit_rules
         )
         self._recorder = StatsRecorder(self.store, self.id) if options.stats else None
         return Watchdog(

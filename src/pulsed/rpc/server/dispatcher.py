@@ -12,6 +12,7 @@ The size of the last jobs decides how many to claim; what does not fit is given 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from random import Random
 from pulsed.batches import first_batch
 from pulsed.errors import StorageError
 from pulsed.model.job import Assignment
+from pulsed.model.limit import LimitRule
 from pulsed.model.outcome import Released, Report
 from pulsed.rpc.messages.contract import PART
 from pulsed.rpc.server.wait_list import Grant, Stream, WaitList, owner_of, size_of
@@ -77,6 +79,12 @@ class Dispatcher:
             for waiter in [*standing, *grants, stream]:
                 wait_list.leave(waiter)
         self._forget(stream)
+
+    def limit_rules(self) -> dict[str, LimitRule]:
+        """Return how the connected workers compute the keys of their topics with a limit."""
+        distinct = {stream.key: stream.topics for stream in self.streams}
+        policies = itertools.chain.from_iterable(distinct.values())
+        return {each.topic: rule for each in policies if (rule := each.limit) is not None}
 
     def grant(self, grant: Grant) -> None:
         """Accept a grant; it will be answered once."""

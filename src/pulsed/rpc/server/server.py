@@ -116,7 +116,7 @@ class Server:
             most_streams_of_one=self.options.most_streams_of_one,
         )
         self.dispatcher = Dispatcher(store, poll=self.options.poll)
-        self._scheduler = Scheduler(store)
+        self._scheduler = Scheduler(store, limits=self.dispatcher.limit_rules)
         self._recorder = StatsRecorder(store)
         self._submissions = SubmissionRecorder(store) if self.options.stats else None
         self._scopes = Scopes(store)

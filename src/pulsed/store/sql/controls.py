@@ -8,8 +8,6 @@ from pulsed.store.sql.prepared import StatementGroup, prepared
 CONTROL_COLUMNS = """scope, name, paused, paused_at, paused_by, declared::text AS declared,
     override::text AS override, updated_at"""
 
-DECLARED_NUMBERS = "its_name text, its_numbers text"
-
 RATE_KEY = "its_key text"
 
 RATE = "its_key text, its_tat timestamptz"
