@@ -299,6 +299,62 @@ async def test_a_risen_priority_stops_at_the_highest(store, clock):
 # -- together with limits of topics ---------------------------------------------------------------
 
 
+def of_key(key: str):
+    return {"limit_key": f"mail,{key}"}
+
+
+MAIL = [a_policy("email", limit_name="mail")]
+
+
+async def test_a_low_priority_rises_within_the_key_of_its_limit(store, clock):
+    """Not before, and not later, like a job without a limit."""
+    await limit(store, age=60.0)
+    low = await submitted(store, priority=-3, **of_key("a"))
+    started: dict[UUID, int] = {}
+    for second in range(0, 300, 10):
+        await submitted(store, priority=0, **of_key("a"))
+        run = await claim_one(store, limit=1, topics=MAIL)
+        started[run.job_id] = second
+        await settle(store, run, Succeeded())
+        clock.advance(10)
+    assert started[low] == 240
+
+
+async def test_without_age_it_would_starve_within_its_key(store, clock):
+    await limit(store, running=50)
+    low = await submitted(store, priority=-3, **of_key("a"))
+    for _ in range(0, 300, 10):
+        await submitted(store, priority=0, **of_key("a"))
+        run = await claim_one(store, limit=1, topics=MAIL)
+        assert run.job_id != low
+        await settle(store, run, Succeeded())
+        clock.advance(10)
+
+
+async def test_a_key_takes_its_turn_beside_one_whose_jobs_have_risen(store, clock):
+    await limit(store, age=1.0)
+    risen = [await submitted(store, priority=0, **of_key("a")) for _ in range(4)]
+    clock.advance(90)
+    new = await submitted(store, priority=0, **of_key("b"))
+    runs = await claim(store, limit=2, topics=MAIL)
+    assert {run.job_id for run in runs} == {risen[0], new}
+
+
+async def test_a_batch_of_a_key_is_the_best_by_risen_priority(store, clock):
+    """Of several priorities; a limit of one leaves the rest."""
+    await limit(store, age=10.0)
+    old = await submitted(store, priority=-1, **of_key("a"))
+    clock.advance(25)
+    middle = await submitted(store, priority=0, **of_key("a"))
+    clock.advance(25)
+    new = await submitted(store, priority=3, **of_key("a"))
+    order = []
+    for size in (2, 1):
+        runs = await claim(store, limit=size, topics=MAIL)
+        order.append({run.job_id for run in runs})
+    assert order == [{old, new}, {middle}]
+
+
 async def test_jobs_with_a_limit_of_their_own_count_for_their_queue_too(store):
     await many(store, 3, limit_key="mail")
     await many(store, 3, topic="print")

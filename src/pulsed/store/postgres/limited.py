@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pulsed.store.postgres.claim import HIGHEST
+from pulsed.store.postgres.statements import risen_priority
 from pulsed.store.sql.claiming import assigned, is_unpaused, lease_grant
 from pulsed.store.sql.columns import TOPIC
 from pulsed.store.sql.dialect import Dialect
@@ -45,17 +47,24 @@ class PostgresLimitedStatements(LimitedStatements):
     @prepared(GRANT)
     def claim_limited(self, d: Dialect) -> str:
         """Claim due jobs of keys, as many of each as were granted."""
-        return self._claim(d, suspects=False)
+        return self._claim(d, "r.g_place", suspects=False)
+
+    @prepared(GRANT)
+    def claim_limited_aged(self, d: Dialect) -> str:
+        """Claim due jobs of keys; within a key, those whose priority has risen highest."""
+        return self._claim(
+            d, f"{risen_priority(d, 'r.g_priority')} DESC, r.g_place", suspects=False
+        )
 
     @prepared(GRANT)
     def claim_limited_suspect(self, d: Dialect) -> str:
         """Claim due suspects of keys."""
-        return self._claim(d, suspects=True)
+        return self._claim(d, "r.g_place", suspects=True)
 
-    def _claim(self, d: Dialect, *, suspects: bool) -> str:
+    def _claim(self, d: Dialect, order: str, *, suspects: bool) -> str:
         columns = "id AS picked_id, topic AS picked_topic, next_run_at AS due_at"
         due = self.granted(columns, suspects=suspects, most="r.g_most")
-        best_first = "PARTITION BY r.g_key ORDER BY r.g_place, due.due_at, due.picked_id"
+        best_first = f"PARTITION BY r.g_key ORDER BY {order}, due.due_at, due.picked_id"
         unpaused = f"{d.records(':topics', TOPIC)} WHERE {is_unpaused(d, 't_topic')}"
         return f"""WITH topics AS MATERIALIZED ({unpaused}),
                 locked AS MATERIALIZED (SELECT due.picked_id, due.picked_topic, r.g_most,
@@ -81,5 +90,8 @@ def claim_granted(
         "governed": claim.is_governed,
         "topics": claim.topics.as_json,
     }
+    if claim.ageing is not None and not suspects:
+        params |= {"age": claim.ageing.seconds, "highest": HIGHEST}
+        return list((yield Statement(s.claim_limited_aged, params, grants)))
     rows = yield Statement(s.claim_limited_suspect if suspects else s.claim_limited, params, grants)
     return list(rows)

@@ -42,6 +42,12 @@ QUEUE_LOCK = 0x70717565
 """The first half of the advisory locks on queues: ``pque`` in ASCII."""
 
 
+def risen_priority(d: Dialect, priority: str) -> str:
+    """Return the priority of a job that has been due since ``due_at``, by the age of its queue."""
+    steps = f"floor(extract(epoch FROM {d.now} - due_at) / :age::float8::numeric)"
+    return f"least(:highest::int, {priority} + {steps})"
+
+
 class PostgresClaimStatements(ClaimStatements):
     """A claim in one statement: pick, then lease.
 
@@ -82,9 +88,8 @@ class PostgresClaimStatements(ClaimStatements):
         due = self.due(
             columns, OWN_TOPICS, "l_priority", "l_from", "l_id", suspects=False, lock=False
         )
-        steps = f"floor(extract(epoch FROM {d.now} - due_at) / :age::float8::numeric)"
         best = f"""SELECT due_id FROM levels CROSS JOIN LATERAL ({due}) AS due
-            ORDER BY least(:highest::int, l_priority + {steps}) DESC, l_priority DESC, due_at,
+            ORDER BY {risen_priority(d, "l_priority")} DESC, l_priority DESC, due_at,
                 due_id LIMIT :most::int"""
         return self._claim(
             d,

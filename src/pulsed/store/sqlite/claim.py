@@ -5,13 +5,13 @@ The transaction holds the write lock throughout, so no other write comes in betw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 from pulsed.model.control import Ageing
 from pulsed.store.sql.columns import ASSIGNED_PLACES, FILLED_PLACES, LONG_COLUMNS, assigned_columns
-from pulsed.store.sql.dialect import column_names
+from pulsed.store.sql.dialect import Dialect, column_names
 from pulsed.store.sql.jobs import LEVEL
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.statement import Row, Sql, Statement
@@ -75,13 +75,7 @@ def _claim_aged(
     Within one priority the oldest is the best. So the best of all are among the first of each.
     """
     params = {"worker": claim.worker_id, "queue": claim.queue, "names": claim.topics.names}
-    instant = s.dialect.instant
-
-    def order(row: Row) -> tuple[int, int, Any]:
-        priority = by_priority(row)
-        due_at, _ = at = by_time(row)
-        return -ageing.priority(priority, instant(due_at)), -priority, at
-
+    order = by_age(ageing, s.dialect)
     picked: list[Row] = []
     for priority in priorities:
         level = dict(zip(_LEVEL, walk.level(priority), strict=True))
@@ -89,6 +83,17 @@ def _claim_aged(
     best = sorted(picked, key=order)[:limit]
     rows = yield from lease(s, leases, best, params, claim.topics)
     return Claimed(sorted(rows, key=order), priorities)
+
+
+def by_age(ageing: Ageing, d: Dialect) -> Callable[[Row], Any]:
+    """Return the order of picked rows by their risen priorities, as a key of ``sorted``."""
+
+    def order(row: Row) -> tuple[int, int, Any]:
+        priority = by_priority(row)
+        due_at, _ = at = by_time(row)
+        return -ageing.priority(priority, d.instant(due_at)), -priority, at
+
+    return order
 
 
 def _claim_level(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.limited import GRANT, LimitedStatements
 from pulsed.store.sql.prepared import prepared
 from pulsed.store.sql.statement import Row, Statement
-from pulsed.store.sqlite.claim import lease
+from pulsed.store.sqlite.claim import by_age, lease
 from pulsed.store.sqlite.statements import SqliteClaimStatements, picked_columns
 from pulsed.store.verbs.engine import Claim, KeyGrant, by_time
 from pulsed.store.verbs.script import Script
@@ -68,6 +69,7 @@ def claim_granted(
         "governed": claim.is_governed,
         "names": claim.topics.names,
     }
+    order = _by_place if claim.ageing is None or suspects else by_age(claim.ageing, s.dialect)
     by_most = defaultdict[int, list[KeyGrant]](list)
     for grant in grants:
         by_most[grant.most].append(grant)
@@ -75,17 +77,21 @@ def claim_granted(
     for most, some in by_most.items():
         sql = s.pick_limited_suspect if suspects else s.pick_limited
         found = yield Statement(sql, params | {"most": most}, some)
-        picked += _best(found, most)
+        picked += _best(found, most, order)
     key_of = {_id(row): row[_KEY] for row in picked}
     rows = yield from lease(claims, leases, [row[:_KEY] for row in picked], params, claim.topics)
     return [(*row, key_of[_id(row)]) for row in rows]
 
 
-def _best(rows: Sequence[Row], most: int) -> list[Row]:
+def _by_place(row: Row) -> Any:
+    return row[_PLACE], by_time(row)
+
+
+def _best(rows: Sequence[Row], most: int, order: Callable[[Row], Any]) -> list[Row]:
     """Return the first ``most`` jobs of each key."""
     taken: Counter[str] = Counter()
     best = []
-    for row in sorted(rows, key=lambda row: (row[_PLACE], by_time(row))):
+    for row in sorted(rows, key=order):
         taken[row[_KEY]] += 1
         if taken[row[_KEY]] <= most:
             best.append(row)

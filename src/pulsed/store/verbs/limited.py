@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -115,7 +115,8 @@ def claim_limited(
             return (yield from _claim(engine, wanted, limit, floors, rotation, keys))
 
         def permitted(permission: Permission) -> Script[Assignments]:
-            return _claim(engine, wanted, permission.most, floors, rotation, keys)
+            aged = replace(wanted, ageing=permission.ageing)
+            return _claim(engine, aged, permission.most, floors, rotation, keys)
 
         return (yield from governed(engine, wanted.queue, limit, floors, permitted))
 
