@@ -1,23 +1,31 @@
 """A short storm of each kind in every run of the suite, and tests of the checker it ends with."""
 
 import contextlib
+import random
 import socket
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from pulsed.model.timetable import EPOCH
+from pulsed.store.verbs.ticks import Tick, Ticks
 from tests.chaos import checker, cluster, crashes, load
 from tests.chaos.facts import Facts, Failure, Row, Schedule, Tables
 from tests.chaos.hosts import HostsSite
 from tests.chaos.ledger import Entry
-from tests.chaos.observer import OVERDUE, Observer, Sampled
+from tests.chaos.observer import Observer, Sampled
 from tests.chaos.patroni import PatroniSite
 from tests.chaos.producer import Asked
 from tests.chaos.proxy import FaultyProxy
+from tests.chaos.scans import SCANS, UNSCANNED, Scan, Scans, unscanned
 from tests.support.programs import python
 
 
@@ -77,6 +85,13 @@ def test_who_paid_for_a_crash_is_noticed(rows: Any, runs: dict[int, int], broken
 
 EVERY = 1_000_000
 WORKER = 4711
+S = 1_000_000
+"""A second, in microseconds."""
+
+
+def scans_at(seconds: Iterable[float]) -> list[Scan]:
+    """Return a scan at each of these seconds, each with the one before it."""
+    return [Scan(round(a * S), round(b * S)) for a, b in pairwise([0, *seconds])]
 
 
 class Lab:
@@ -100,11 +115,12 @@ class Lab:
             self._add(load.quick.topic, n=-1, schedule=UUID(int=900), occurrence=occurrence)
         self._walk()
         self._slots()
-        self.observer = Observer(lambda: "", lambda: 0.0)
-        self.sample = Sampled(UUID(int=950), "keyed", "RUNNING", 3, True, 0.0, "key-1")
+        self.observer = Observer(lambda: "")
+        self.observer.scans.add(scans_at(range(1, 60)))
+        self.sample = Sampled(UUID(int=950), "keyed", "RUNNING", 3, True, "key-1", 3 * S, 60 * S)
         self.observer.take([self.sample])
         self.observer.take([self.sample])
-        self.after = Sampled(UUID(int=951), "quick", "SUCCEEDED", 3, False, 0.0, None)
+        self.after = Sampled(UUID(int=951), "quick", "SUCCEEDED", 3, False, None)
         self.observer.take([self.after])
         self.observer.take([self.after])
 
@@ -299,21 +315,29 @@ def interrupt_nothing(lab: Lab) -> None:
 
 
 def fall_back(lab: Lab) -> None:
-    lab.observer.take([Sampled(lab.sample.id, "keyed", "RUNNING", 2, True, 0.0, "key-1")])
+    lab.observer.take([replace(lab.sample, token=2)])
 
 
 def rise_from_the_dead(lab: Lab) -> None:
-    lab.observer.take([Sampled(lab.after.id, "quick", "PENDING", 3, False, 0.0, None)])
+    lab.observer.take([replace(lab.after, status="PENDING")])
 
 
 def never_recover(lab: Lab) -> None:
-    lab.observer.take([Sampled(lab.sample.id, "keyed", "RUNNING", 3, True, OVERDUE + 1, None)])
+    for last in (60, 61 + SCANS):
+        lab.observer.scans.add(scans_at(range(1, last + 1)))
+        lab.observer.take([replace(lab.sample, until=59 * S)])
+
+
+def stop_scanning(lab: Lab) -> None:
+    ahead = time.time() - time.monotonic()
+    last = round((ahead + 10_000) * S)
+    lab.observer.scans.add([Scan(last, last), Scan(last, last + 100 * S)])
+    for at in (1.0, 1.5 + UNSCANNED):
+        lab.note("begin", lab.of("flaky").id, 1, 10_000 + at)
 
 
 def share_a_key(lab: Lab) -> None:
-    lab.observer.take(
-        [Sampled(UUID(int=n), "keyed", "PENDING", 0, False, 0.0, "k") for n in (960, 961)]
-    )
+    lab.observer.take([Sampled(UUID(int=n), "keyed", "PENDING", 0, False, "k") for n in (960, 961)])
 
 
 DAMAGE: list[tuple[Callable[[Lab], None], str]] = [
@@ -327,7 +351,8 @@ DAMAGE: list[tuple[Callable[[Lab], None], str]] = [
     (overrun, "I5 attempts are"),
     (forget_a_failure, "I5 each attempt"),
     (run_for_free, "I5 runs are"),
-    (never_recover, "I6"),
+    (never_recover, "I6 expired leases"),
+    (stop_scanning, "I6 processes"),
     (miss, "I7"),
     (fire_twice, "I7"),
     (lose_a_child, "I8 each fan-out"),
@@ -356,14 +381,6 @@ def test_every_violation_is_noticed(damage: Callable[[Lab], None], said: str):
     assert any(line.startswith(said) for line in broken(lab)), broken(lab)
 
 
-def test_a_run_that_its_worker_gave_up_may_be_given_back():
-    lab = Lab()
-    run_for_free(lab)
-    assert broken(lab) == ["I5 runs are attempts, or given back"]
-    lab.entries.append(Entry("lost", "quick", 0, lab.of("quick").id, 0, 1, WORKER, 6.0, "-"))
-    assert broken(lab) == []
-
-
 def test_a_run_in_a_process_that_was_frozen_may_have_lost_its_slot():
     lab = Lab()
     exceed_a_limit(lab)
@@ -371,8 +388,59 @@ def test_a_run_in_a_process_that_was_frozen_may_have_lost_its_slot():
     assert broken(lab) == []
 
 
+def test_a_lease_that_a_session_has_locked_is_passed_over():
+    lab = Lab()
+    for last in (60, 61 + SCANS):
+        lab.observer.scans.add(scans_at(range(1, last + 1)))
+        lab.observer.take([replace(lab.sample, until=59 * S)], lambda _: [])
+    assert broken(lab) == []
+
+
+@pytest.mark.parametrize(
+    "scans, unexcused",
+    [
+        ([98, 99, 99.9, 100.1, 100.4], 2),
+        ([100.1, 100.4, 103, 103.9, 104.8, 105.2], 1),  # after two gaps and their graces
+        ([102, 104, 106, 108, 110], 2),  # a gap at each scan: spared for three of them
+    ],
+)
+def test_a_gap_between_scans_excuses_them(scans: list[float], unexcused: int):
+    """The lease of three seconds expired at second 100; a grace takes two."""
+    seen = Scans()
+    seen.add(scans_at([*(n / 2 for n in range(195)), *scans]))
+    assert seen.unexcused(100 * S, 3 * S) == unexcused
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_rule_of_the_checker_is_the_rule_of_the_watchdog(seed: int):
+    rng = random.Random(seed)
+    lease = rng.choice([1, 3, 30]) * S
+    ticks, seen, now = list[Tick](), Scans(), 1_000 * S
+    expired = now + rng.randrange(10 * lease)
+    for _ in range(60):
+        now += round(lease * rng.choice([0.05, 0.1, 0.3, 0.4, 1.0]) * rng.uniform(0.5, 1.5))
+        at = EPOCH + timedelta(microseconds=now)
+        decided = Ticks.with_new(ticks, at, at)
+        ticks = [tick for tick in [*ticks, decided.own] if tick.id not in decided.stale]
+        own = decided.own.previous
+        before = seen.unexcused(expired, lease)
+        seen.add([Scan(None if own is None else (own - EPOCH) // timedelta(microseconds=1), now)])
+        reaps = EPOCH + timedelta(microseconds=expired) < decided.reaped_before(
+            timedelta(microseconds=lease)
+        )
+        assert (seen.unexcused(expired, lease) > before) == reaps
+
+
+def test_a_frozen_process_need_not_scan():
+    lab = Lab()
+    begun = [entry for entry in lab.entries if entry.event == "begin"]
+    last = max(entry.at for entry in begun) + 1
+    assert [each.pid for each in unscanned([0.0, last], begun, [])] == [WORKER]
+    assert not [*unscanned([0.0, last], begun, [(WORKER, 5.0, 6.0)])]
+
+
 def test_a_storm_that_put_nothing_to_the_test_fails():
-    nothing = Facts(Tables(), [], [], Observer(lambda: "", lambda: 0.0))
+    nothing = Facts(Tables(), [], [], Observer(lambda: ""))
     assert not any(each.holds for each in checker.check(nothing))
 
 

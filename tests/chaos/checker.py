@@ -14,12 +14,12 @@ from uuid import UUID
 from tests.chaos import load
 from tests.chaos.facts import GIVEN_BACK, Facts, Row, Run, Schedule
 from tests.chaos.observer import Tally
+from tests.chaos.scans import UNSCANNED, unscanned
 from tests.chaos.tables import ENDED
 
 POLLS = 20
 """A job must start within so many polls, on a machine that is busy."""
-GIVEN_UP = "given up by its worker"
-NOT_A_FAILURE = ("Snooze", "Suspension", "CancelledError", GIVEN_UP)
+NOT_A_FAILURE = ("Snooze", "Suspension", "CancelledError")
 """How a handler is left by a run whose attempt is given back."""
 EXAMPLES = 5
 EARLY = 0.01
@@ -108,12 +108,8 @@ def _paid(facts: Facts, job: UUID) -> int:
 
 def _starts(facts: Facts) -> Check:
     ends = defaultdict[UUID, dict[int, str]](dict)
-    lost = {(entry.job, entry.pid, entry.attempt) for entry in facts.of("lost")}
     for entry in facts.of("begin", "end"):
-        end = entry.detail if entry.event == "end" else "no end"
-        # A worker that gave a run up may have given its job back, without a trace in the tables.
-        given_up = (entry.job, entry.pid, entry.attempt) in lost
-        ends[entry.job][entry.token] = GIVEN_UP if given_up else end
+        ends[entry.job][entry.token] = entry.detail if entry.event == "end" else "no end"
     too_often = [
         f"{facts.rows[job].topic} {job}: {facts.rows[job].attempts} attempts, {told}"
         for job, runs in ends.items()
@@ -131,7 +127,11 @@ def _counted(facts: Facts, job: UUID, runs: dict[int, str]) -> list[str]:
 
 
 def recovered(facts: Facts) -> Iterator[Check]:
-    yield _sampled("I6", "expired leases are recovered in time", facts.observer.overdue)
+    yield _sampled("I6", "expired leases outlive at most two scans", facts.observer.overdue)
+    scans = facts.observer.scan_times()
+    between = list(unscanned(scans, facts.entries, facts.frozen))
+    late = [each for each in between if each.seconds > UNSCANNED]
+    yield _check("I6", "processes that start jobs scan, too", len(scans), late)
 
 
 def ended(facts: Facts) -> Iterator[Check]:

@@ -31,8 +31,6 @@ class Fault:
     """Nobody can work meanwhile: there is one at a time, and calm between them."""
     may: Callable[[], bool] = lambda: True
     """Whether it may come now."""
-    may_stop_all: bool = False
-    """Perhaps nobody can: recovery may take longer, but others of its kind may come at once."""
 
 
 def of_workers(

@@ -16,7 +16,6 @@ from pathlib import Path
 from uuid import UUID
 
 from pulsed import Context
-from pulsed.events import RunLeaseLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Entry:
 
     event: str
     """begin, end, step (its function was called), past (its call has returned), slot (of a limit),
-    lost (its worker says that the run lost its lease; without the run's token)."""
+    all of one run."""
     topic: str
     n: int
     job: UUID
@@ -46,12 +45,6 @@ class Ledger:
         """Write one line at once."""
         run = f"{ctx.job_id} {ctx.lease_token} {ctx.attempt} {os.getpid()}"
         line = f"{event} {ctx.topic} {n} {run} {time.monotonic():.6f} {detail}\n"
-        os.write(self._file, line.encode())
-
-    def lost(self, event: RunLeaseLost) -> None:
-        """Write that a worker has given a run up."""
-        run = f"{event.job_id} 0 {event.attempt} {os.getpid()}"
-        line = f"lost {event.topic} 0 {run} {time.monotonic():.6f} -\n"
         os.write(self._file, line.encode())
 
     @contextmanager

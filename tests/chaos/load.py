@@ -27,7 +27,6 @@ from pulsed import (
     Snooze,
     collect_all,
 )
-from pulsed.events import RunLeaseLost
 from pulsed.store.listener import Listener
 from tests.chaos.ledger import Ledger
 
@@ -288,7 +287,6 @@ def ends_with_its_parent() -> None:
 def work(url: str) -> int:
     """Be a worker until a signal."""
     app = make_app(url)
-    app.on(RunLeaseLost)(ledger.lost)
     if os.environ.get(DEAF) == "1":
         setattr(app.store, "listen", hear_nothing)  # noqa: B010 - an instance's own method
     queues = os.environ.get(QUEUES, f"default,{ORDERS}").split(",")

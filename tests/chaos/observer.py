@@ -13,18 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from tests.chaos.load import LEASE, LONG_LEASE, TICK
+from tests.chaos.scans import SCANS, Scans
 from tests.chaos.tables import ENDED, Query, as_micros, as_uuid, reading
 
 EVERY = 0.5
-OVERDUE = LONG_LEASE + 2 * TICK + (5 + LEASE / 3) + 5
-"""Seconds for which a lease may have expired: TTL and two ticks, the grace after an outage, and
-some for a machine that is busy."""
-
-
-UNWATCHED = 3.0
-"""Seconds without a scan of any watchdog after which there is none at work: all workers are dead,
-frozen or about to start, which takes long on a busy machine. In the end all jobs must be done."""
 
 
 @dataclass
@@ -48,24 +40,26 @@ class Sampled:
     status: str
     token: int
     leased: bool
-    overdue: float
-    """Seconds since its lease expired; negative while it is valid."""
     key: str | None
+    lease: int = 0
+    """Its length, and when it ends or ended; in microseconds of the database's clock."""
+    until: int = 0
 
 
 class Observer:
     """Reads the tables every half second until it is stopped."""
 
-    def __init__(self, url: Callable[[], str], disturbed_at: Callable[[], float]) -> None:
+    def __init__(self, url: Callable[[], str]) -> None:
         self._url = url
-        self._disturbed_at = disturbed_at
-        self._unwatched_at = 0.0
         self._seen: dict[UUID, Sampled] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.samples = 0
         self.leases, self.tokens, self.ends = Tally(), Tally(), Tally()
         self.overdue, self.keys = Tally(), Tally()
+        self.scans = Scans()
+        self._overlooked: dict[Sampled, int] = {}
+        """Expired leases, and how many scans should have recovered each when it was first seen."""
 
     def start(self) -> None:
         self._thread.start()
@@ -80,34 +74,44 @@ class Observer:
             try:
                 with reading(self._url(), patience=5) as query:
                     while not self._over.wait(EVERY):
-                        if self._last_scan(query) > UNWATCHED:
-                            self._unwatched_at = time.monotonic()
-                        self.take(self._sample(query))
+                        # In this order, so that every scan was committed before the sample.
+                        self.scans.read(query, is_file=self._is_file)
+                        self.take(self._sample(query), lambda jobs: self._free(query, jobs))
             except Exception:  # noqa: BLE001 - the database is away, which is what a storm is for
                 self._over.wait(EVERY)
 
-    def _last_scan(self, query: Query) -> float:
-        """Return the seconds since a watchdog has scanned."""
-        clock = str(time.time_ns() // 1000) if self._is_file else "clock_timestamp()"
-        last, now = query(f"SELECT max(at), {clock} FROM pulse_ticks")[0]
-        return float("inf") if last is None else (as_micros(now) - as_micros(last)) / 1e6
+    def scan_times(self) -> list[float]:
+        """Return when there was a scan, by the clock of the ledger."""
+        ahead = time.time() - time.monotonic()
+        return [scan.at / 1e6 - ahead for scan in self.scans.all]
 
     @property
     def _is_file(self) -> bool:
         return self._url().startswith("sqlite")
 
     def _sample(self, query: Query) -> list[Sampled]:
-        now = time.time_ns() // 1000
-        clock = str(now) if self._is_file else "clock_timestamp()"
-        recently = str(now - 5_000_000) if self._is_file else "now() - interval '5 s'"
+        ago = time.time_ns() // 1000 - 5_000_000
+        recently = str(ago) if self._is_file else "now() - interval '5 s'"
         rows = query(
             "SELECT id, topic, status, lease_token, locked_by IS NOT NULL OR lease_until IS NOT "
-            f"NULL, lease_until, key, {clock} FROM pulse_jobs "
+            "NULL, key, lease_ms, lease_until FROM pulse_jobs "
             f"WHERE status NOT IN {ENDED} OR updated_at >= {recently}"
         )
         return [_sampled(*row) for row in rows]
 
-    def take(self, jobs: list[Sampled]) -> None:
+    def _free(self, query: Query, jobs: list[Sampled]) -> list[Sampled]:
+        """Return those whose rows no session has locked: a scan passes over a locked one."""
+        if self._is_file or not jobs:
+            return jobs
+        which = ", ".join(f"'{job.id}'" for job in jobs)
+        free = query(f"SELECT id FROM pulse_jobs WHERE id IN ({which}) FOR SHARE SKIP LOCKED")
+        return [job for job in jobs if (job.id,) in free]
+
+    def take(
+        self,
+        jobs: list[Sampled],
+        free: Callable[[list[Sampled]], list[Sampled]] = lambda jobs: jobs,
+    ) -> None:
         """Check one snapshot, by itself and against the ones before it."""
         self.samples += 1
         before = self._seen
@@ -129,21 +133,35 @@ class Observer:
                 if (old.status, old.token) != (new.status, new.token)
             ],
         )
-        self._check_overdue([j for j in jobs if j.status == "RUNNING"])
+        self._check_overdue([j for j in jobs if j.status == "RUNNING"], free)
         held = Counter((j.topic, j.key) for j in jobs if j.key and j.status not in ENDED)
         self.keys.note(
             len(held), [f"{number} of {key}" for key, number in held.items() if number > 1]
         )
         before.update((j.id, j) for j in jobs)
 
-    def _check_overdue(self, running: list[Sampled]) -> None:
-        calm = time.monotonic() - max(self._disturbed_at(), self._unwatched_at)
-        late = [j for j in running if min(j.overdue, calm) > OVERDUE]
-        self.overdue.note(len(running), [f"{j.id} for {j.overdue:.1f} s" for j in late])
+    def _check_overdue(
+        self, running: list[Sampled], free: Callable[[list[Sampled]], list[Sampled]]
+    ) -> None:
+        """Count the scans that passed over a lease since it was first seen expired and free."""
+        passed = {j: n for j in running if (n := self.scans.unexcused(j.until, j.lease))}
+        self._overlooked = {j: self._overlooked.get(j, passed[j]) for j in free([*passed])}
+        late = {
+            j: scans for j, seen in self._overlooked.items() if (scans := passed[j] - seen) >= SCANS
+        }
+        self.overdue.note(len(running), [f"{j.id} by {n} scans" for j, n in late.items()])
 
 
 def _sampled(
-    job: Any, topic: str, status: str, token: int, leased: Any, until: Any, key: Any, now: Any
+    job: Any,
+    topic: str,
+    status: str,
+    token: int,
+    leased: Any,
+    key: Any,
+    lease_ms: int | None,
+    until: Any,
 ) -> Sampled:
-    overdue = (as_micros(now) - as_micros(until)) / 1e6 if until is not None else 0.0
-    return Sampled(as_uuid(job), topic, status, token, bool(leased), overdue, key)
+    lease = (lease_ms or 0) * 1000
+    ends = 0 if until is None else as_micros(until)
+    return Sampled(as_uuid(job), topic, status, token, bool(leased), key, lease, ends)

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +18,7 @@ from tests.chaos.faults import Fault
 from tests.chaos.fleet import Fleet, run_module
 from tests.chaos.load import LEDGER, POLL, TICK, TX
 from tests.chaos.proxy import FaultyProxy
+from tests.chaos.scans import keep_scans
 from tests.chaos.tables import reading
 from tests.support.scratch_postgres import ScratchPostgres, free_port
 
@@ -155,9 +155,7 @@ class SqliteSite(Site):
         return f"sqlite:///{self.disk}/jobs.db"
 
     def faults(self) -> list[Fault]:
-        # A process that is frozen in the middle of a write keeps the file's write lock.
-        found = [replace(each, may_stop_all="frozen" in each.name) for each in super().faults()]
-        found.append(faults.of_file(self.url))
+        found = [*super().faults(), faults.of_file(self.url)]
         return [*found, faults.of_disk(self.disk)] if self.has_small_disk else found
 
 
@@ -292,6 +290,7 @@ def make_tables(site: Site) -> None:
         app.jobs.counts()
     with reading(site.url) as query:
         query("CREATE TABLE chaos_effects (n BIGINT NOT NULL, step TEXT NOT NULL)")
+        keep_scans(query, is_file=site.url.startswith("sqlite"))
 
 
 def is_up(host: str, port: int) -> bool:

@@ -69,9 +69,8 @@ class Storm:
         self._active: list[Active] = []
         self._next = 0.0
         self._calm_after = 0.0
-        self._disturbed_at = time.monotonic()
         self.struck: Counter[str] = Counter()
-        self.observer = Observer(lambda: site.url, lambda: self._disturbed_at)
+        self.observer = Observer(lambda: site.url)
 
     def rage(self, show: Callable[[str], None]) -> Facts:
         """Run all of it; returns what is known in the end."""
@@ -113,10 +112,8 @@ class Storm:
             enqueued = f"{producer.acknowledged:,} of {producer.planned:,} enqueued"
             show(f"{now - began:6.1f} s  {enqueued}, {self.struck.total()} faults")
             time.sleep(PAUSE)
-        self._disturbed_at = float("inf")
         self._heal()
         self._site.recover()
-        self._disturbed_at = time.monotonic()
 
     def _kill_a_busy_worker(self) -> None:
         """Begin with the one fault that surely interrupts a run, however busy the machine is."""
@@ -148,8 +145,6 @@ class Storm:
     def _go_on(self, now: float) -> None:
         for active in list(self._active):
             lasts = active.go_on(now)
-            if active.fault.is_outage or active.fault.may_stop_all:
-                self._disturbed_at = time.monotonic()
             if not lasts:
                 self._active.remove(active)
                 if active.fault.is_outage:
