@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from fastapi import FastAPI, Request
 from starlette.applications import Starlette
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
@@ -305,6 +306,25 @@ async def test_the_number_of_streams_is_bounded(tmp_path, serve, monkeypatch):
         job_id = (await client.post("/orders/7")).json()
         refused = await client.get(f"/jobs/{job_id}/events")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+
+
+@pytest.mark.parametrize("items", [False, True], ids=["states", "items"])
+async def test_a_burst_does_not_exceed_the_number_of_streams(app, monkeypatch, items):
+    """All are let in at once, before any of them has begun."""
+    monkeypatch.setattr(event_stream, "MOST_STREAMS", 2)
+    monkeypatch.setattr(event_stream, "MOST_WITH_ITEMS", 2)
+    job = await a_stored_job(app)
+    request = HTTPConnection({"type": "http", "headers": []})
+    answers = [
+        await event_stream.job_events(request, job.id, app=app, items=items) for _ in range(4)
+    ]
+    burst: list[Any] = [getattr(each, "body_iterator") for each in answers]  # noqa: B009
+    first = [await anext(each) for each in burst]
+    assert first == [b"retry: 1000\n\n"] * 2 + [event_stream.FULL] * 2
+    assert event_stream.watch_of(app).streams == 2
+    for each in burst:
+        await each.aclose()
+    assert event_stream.watch_of(app).streams == 0
 
 
 async def test_a_stream_ends_when_its_client_goes_away(tmp_path, serve, monkeypatch):

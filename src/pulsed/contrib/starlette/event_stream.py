@@ -37,6 +37,9 @@ MOST_STREAMS = 1_000
 """Streams of one event loop."""
 MOST_WITH_ITEMS = 200
 """Streams of one event loop if one with items is to be opened: each of those reads for itself."""
+FULL = b"retry: 5000\n\n"
+"""The whole answer to a request of a burst, which passed the first check when there still was room:
+the browser comes back in five seconds."""
 LAST_ID = "end"
 """The id of the last event. A browser that connects again after it is told to stop."""
 LONGEST_POSITION = 15
@@ -111,8 +114,11 @@ class _Stream:
         """Yield the current state unless the browser has it, and every later one."""
         now = asyncio.get_running_loop().time
         end = now() + LONGEST_STREAM
-        yield b"retry: 1000\n\n"
+        if self._watch.streams >= MOST_STREAMS:
+            yield FULL
+            return
         with self._watch.following(row):
+            yield b"retry: 1000\n\n"
             if version_of(row) != seen:
                 yield self._event(row)
             while row.status not in TERMINAL:
@@ -135,8 +141,11 @@ class _Stream:
         now = asyncio.get_running_loop().time
         end, quiet_since = now() + LONGEST_STREAM, now()
         version, position = _parsed(seen)
-        yield b"retry: 1000\n\n"
+        if self._watch.streams >= MOST_WITH_ITEMS:
+            yield FULL
+            return
         with self._watch.following(row):
+            yield b"retry: 1000\n\n"
             while now() < end:
                 page = await self._read(row, position)
                 if version_of(row) != version and row.status not in TERMINAL:
