@@ -17,6 +17,7 @@ import pytest
 
 from pulsed import Pulse
 from pulsed.engine.worker.options import WorkerOptions
+from pulsed.engine.worker.processes.child import ChildProcess
 from pulsed.engine.worker.processes.main import _answer
 from pulsed.engine.worker.processes.messages import Origin, Reply
 from pulsed.engine.worker.processes.origin import load, locate
@@ -184,6 +185,29 @@ async def test_a_job_that_ignores_its_cancellation_is_killed_with_its_programs(
         os.kill(both[0], signal.SIGKILL)  # as the system does that is out of memory
         assert (await finished(store, job_id)).last_error == CRASHES["kill"]
         await until(lambda: not any(map(is_alive, both)))
+
+
+async def test_a_second_cancellation_while_a_process_dies_harms_no_other_job(
+    near: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As when the event loop's owner cancels all of its tasks."""
+    store, kill = near, ChildProcess.kill
+    async with working(store, kill_after=0.0, job_processes=1) as it:
+        job_id = await submit(store, "deaf", file=str(tmp_path / "pids"))
+        both = await pids_in(tmp_path / "pids")
+        (run,) = it.worker._runner.in_processes
+
+        def kill_and_cancel_again(child: ChildProcess) -> None:
+            kill(child)
+            if run.task is not None:
+                run.task.cancel()
+
+        monkeypatch.setattr(ChildProcess, "kill", kill_and_cancel_again)
+        await store.cancel([job_id])
+        assert (await finished(store, job_id)).status is Status.CANCELLED
+        assert not is_alive(both[0])
+        job = await finished(store, await submit(store, "describe_async", name="next"))
+        assert (job.status, job.attempts) == (Status.SUCCEEDED, 1)
 
 
 async def test_jobs_that_obey_are_cancelled_and_their_process_is_reused(

@@ -70,6 +70,8 @@ class ChildProcess:
                 raise
         self.jobs = 0
         """How many runs it has been given."""
+        self.is_killed = False
+        """Whether it was killed. It is dead when ``died`` is set."""
         self.died = asyncio.Event()
 
     async def load(self, origin: Origin) -> None:
@@ -110,6 +112,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill the process, and the programs that its handlers have started."""
+        self.is_killed = True
         if self._process.returncode is None:  # or another process may have its id by now
             self._kill_group()
 

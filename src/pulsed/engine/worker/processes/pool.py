@@ -119,7 +119,9 @@ class ProcessPool:
         if not answer.done():
             log.warning("%s does not stop; killing its process", run, extra=run.log_fields())
             child.kill()
-            await asyncio.wait([answer])
+            while not answer.done():  # not long; a job is reported when its process is dead
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([answer])
 
     # -- processes ----------------------------------------------------------------------------
 
@@ -146,7 +148,7 @@ class ProcessPool:
             self._give_back(starting.result())
 
     def _give_back(self, child: ChildProcess, *, is_spent: bool = False) -> None:
-        if child.died.is_set():
+        if child.is_killed or child.died.is_set():
             return
         if is_spent or child.jobs >= self._options.jobs:
             child.leave()
