@@ -13,9 +13,10 @@ import msgspec
 import pytest
 
 from pulsed.engine.context import Context
+from pulsed.engine.worker import leases as lease_keeping
 from pulsed.engine.worker import loop_watch
 from pulsed.engine.worker.leases import Fence, Leases
-from pulsed.errors import LeaseLost, TransientStorageError
+from pulsed.errors import LeaseLost, ServerUnreachable, TransientStorageError
 from pulsed.model.job import Assignment, Lease, Status
 from pulsed.model.outcome import Beat, Succeeded
 from pulsed.store.sql_store.store import SqlStore
@@ -300,6 +301,55 @@ async def test_a_run_that_lost_its_lease_is_stopped_and_reports_nothing(
     job = await row(store, job_id)
     assert (job.status, job.locked_by) == (Status.RUNNING, BOB)
     assert await settle(store, theirs, Succeeded('"theirs"'))
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_a_job_that_was_fenced_is_not_given_back(
+    store: SqlStore, backend: Backend, clock: Clock, monkeypatch: pytest.MonkeyPatch, plain: bool
+):
+    """Its handler may still run, and has used its attempt: only the watchdog ends such a run."""
+    release = threading.Event()
+
+    async def coroutine() -> None:
+        await asyncio.Event().wait()
+
+    def function() -> None:
+        release.wait(60)
+
+    async def unreachable(*_: Any, **__: Any) -> dict[Lease, Beat]:
+        raise ServerUnreachable("no server answers")
+
+    fn = function if plain else coroutine
+    job_id = await submit_with(store, fn.__name__, {"backoff": NO_WAIT})
+    async with working(store, fn, concurrency=1, fence=True) as it:
+        await in_status(store, job_id, Status.RUNNING)
+        await first_tick(backend)
+        leases, claimer = it.worker._leases, it.worker._claimer
+        claimer.stopping = True
+        with monkeypatch.context() as silenced:
+            silenced.setattr(store, "beat", unreachable)
+            leases._sure_until = dict.fromkeys(leases._sure_until, time.monotonic() - 1)
+            await asyncio.to_thread(leases.attempt)
+            await until(lambda: it.worker.describe().stuck == plain and leases.shortest() is None)
+        assert await claimer.release_unknown() == []  # as after a claim without an answer
+        job = await row(store, job_id)
+        assert (job.status, job.locked_by, job.attempts) == (Status.RUNNING, it.worker.id, 1)
+        clock.advance(LEASE + 1)
+        assert await reap(store) == [job_id]
+        assert (await row(store, job_id)).attempts == 1
+        assert await claimer.release_unknown() == []
+        assert leases._given_up == {}  # nothing is remembered for longer than it is stored
+        release.set()
+
+
+def test_leases_that_were_given_up_are_not_remembered_without_bound(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(lease_keeping, "MOST_GIVEN_UP", 2)
+    leases = some_leases(Answering())
+    three = [an_assignment(n, 30).lease for n in (1, 2, 3)]
+    leases.give_up(three)
+    assert leases.unknown(three) == three[:1]
 
 
 async def test_a_report_under_a_lost_lease_is_refused(

@@ -200,10 +200,10 @@ class Claimer:
     async def release_unknown(self) -> list[Lease]:
         """Release jobs that are leased to this worker without its knowledge; returns the leases.
 
-        Only between two of its claims: a row of a claim in flight is not unknown.
+        Only between two of its claims: a row of a claim in flight is not unknown. A run that has
+        given its lease up began, and may not have stopped yet: its job waits for the watchdog.
         """
-        held = await self._store.held(self._worker_id)
-        unknown = [lease for lease in held if not self._leases.holds(lease)]
+        unknown = self._leases.unknown(await self._store.held(self._worker_id))
         if unknown:
             log.warning(
                 "giving back %s of a claim whose answer was lost", counted(len(unknown), "job")

@@ -11,7 +11,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from uuid import UUID
 
@@ -34,6 +34,9 @@ SURE_FOR = 0.85
 
 AFTER_FAILURE = 0.25
 """The part of the interval to wait after a failed beat: the lease is running out."""
+
+MOST_GIVEN_UP = 10_000
+"""Leases given up that are remembered; the oldest ones have expired long ago."""
 
 LONGEST_PAUSE = 5.0
 """Most seconds to wait after a failed beat, however long the leases are: when a database comes back
@@ -74,6 +77,8 @@ class Leases:
         self._on_answers = on_answers
         self._on_late = on_late
         self._held: dict[UUID, tuple[Lease, float, str]] = {}
+        self._given_up: dict[UUID, Lease] = {}
+        """Leases of runs that were begun and have no report; the rows may still be RUNNING."""
         self._topics: set[str] = set()
         """Topics held since the last beat: one of these is to blame if the next one is late."""
         self._changed = threading.Condition()
@@ -137,11 +142,33 @@ class Leases:
                 elif sure_until:
                     sure_until.pop(lease.job_id, None)
 
+    def give_up(self, leases: Iterable[Lease]) -> None:
+        """Stop renewing leases whose runs have no report: they expire, as a dead worker's do."""
+        leases = list(leases)
+        self.drop(leases)
+        with self._changed:
+            self._given_up.update((lease.job_id, lease) for lease in leases)
+            while len(self._given_up) > MOST_GIVEN_UP:
+                del self._given_up[next(iter(self._given_up))]
+
     def holds(self, lease: Lease) -> bool:
         """Whether exactly this lease is held, and not a newer one on its job."""
         with self._changed:
             held = self._held.get(lease.job_id)
             return held is not None and held[0] == lease
+
+    def unknown(self, stored: Sequence[Lease]) -> list[Lease]:
+        """Return those of the leases stored for this worker under which it has begun no run."""
+        with self._changed:
+            given_up = self._given_up
+            self._given_up = {
+                lease.job_id: lease for lease in stored if given_up.get(lease.job_id) == lease
+            }
+        return [
+            lease
+            for lease in stored
+            if not self.holds(lease) and self._given_up.get(lease.job_id) != lease
+        ]
 
     def shortest(self) -> float | None:
         """Return the length of the shortest lease held, which no retry may outlast; or None."""

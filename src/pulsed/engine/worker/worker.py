@@ -388,7 +388,7 @@ class Worker:
 
     def _report(self, run: Run, outcome: Outcome | None) -> None:
         if outcome is None:
-            self._leases.drop([run.lease])
+            self._leases.give_up([run.lease])
         else:
             if isinstance(outcome, Failed):
                 self._run_events.failed(run)
@@ -401,20 +401,20 @@ class Worker:
         self._run_events.settled(reports, accepted)
         self._claimer.slot_freed()  # a long backlog of reports withholds slots, too
         if len(accepted) < len(reports):
-            for report in reports:
-                if report.lease not in accepted:
-                    log.warning(
-                        "job %s: the outcome %s came too late, the lease was lost; "
-                        "another run decides",
-                        report.lease.job_id,
-                        type(report.outcome).__name__,
-                    )
+            refused = [report for report in reports if report.lease not in accepted]
+            self._leases.give_up([report.lease for report in refused])
+            for report in refused:
+                log.warning(
+                    "job %s: the outcome %s came too late, the lease was lost; another run decides",
+                    report.lease.job_id,
+                    type(report.outcome).__name__,
+                )
 
     def _lost(self, run: Run | None) -> None:
         """Stop a run that lost its lease; if its report is in flight, settle decides."""
         if run is not None and not run.reported:
             log.warning("%s lost its lease; stopping it", run, extra=run.log_fields())
-            self._leases.drop([run.lease])
+            self._leases.give_up([run.lease])
             self._run_events.lost(run)
             self._runner.stop_run(run, StopReason.LOST)
 
