@@ -287,6 +287,11 @@ async def test_fires_are_read_in_pages_and_runs_out_of_turn_stand_where_they_wer
     expected = [*at_one_moment, *occurrences[1:7], between, *occurrences[7:]]
     for limit in (1, 2, 3, 4, 50):
         assert await in_pages(store, row, limit) == expected
+        marks = await store.schedules.last_fires([other.id, row.id], limit=limit)
+        assert [mark.id for mark in marks[row.id]] == expected[:limit]
+        assert len(marks[other.id]) == min(limit, 11)
+    rows = await store.schedules.fires(row.id)
+    assert marks[row.id] == [(job.id, job.status, job.moment) for job in rows]
     earlier = await store.schedules.fires(row.id, limit=2, before=clock.now)
     assert [job.id for job in earlier] == occurrences[1:3]
     assert (await read(store)).next_run_at == row.anchor + 11 * MINUTE

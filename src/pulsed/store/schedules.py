@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from pulsed.model.audit import Operator
-from pulsed.model.job import JobRow, NewJob
+from pulsed.model.job import JobRow, NewJob, Status
 from pulsed.model.schedule import (
     Overlap,
     Plan,
@@ -49,6 +49,15 @@ class Fire(NamedTuple):
     plan: Plan
     jobs: list[NewJob]
     overlap: Overlap
+
+
+class FireMark(NamedTuple):
+    """A job that a schedule made, and how it is."""
+
+    id: UUID
+    status: Status
+    moment: datetime
+    """Its occurrence; of a run out of turn, its submission."""
 
 
 class ScheduleStore(ABC):
@@ -154,6 +163,16 @@ class ScheduleStore(ABC):
     @abstractmethod
     async def set_error(self, row: ScheduleRow, reason: str) -> None:
         """Put a schedule that cannot fire into its error state, unless it changed meanwhile."""
+
+    async def last_fires(self, ids: Sequence[UUID], *, limit: int) -> dict[UUID, list[FireMark]]:
+        """Read the last fires of several schedules, the latest first."""
+        return {
+            each: [
+                FireMark(row.id, row.status, row.moment)
+                for row in await self.fires(each, limit=limit)
+            ]
+            for each in ids
+        }
 
     @abstractmethod
     async def fires(

@@ -290,7 +290,7 @@ class EncodedSchedules(_Around[ScheduleStore]):
     """
 
     interface = ScheduleStore
-    passed_on = frozenset({"delete", "due", "fire", "prune", "set_error"})
+    passed_on = frozenset({"delete", "due", "fire", "last_fires", "prune", "set_error"})
 
     async def put(
         self,

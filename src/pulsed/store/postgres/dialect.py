@@ -158,6 +158,9 @@ class PostgresDialect(Dialect):
     def position(self, part: str, text: str) -> str:
         return f"strpos({text}, {part})"
 
+    def all_texts(self, text: str) -> str:
+        return f"string_agg({text}, ' ')"
+
     @property
     def id_digits(self) -> str:
         return "upper(replace(id::text, '-', ''))"

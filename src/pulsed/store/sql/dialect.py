@@ -202,6 +202,10 @@ class Dialect(ABC):
     def position(self, part: str, text: str) -> str:
         """Return where a part begins in a text, from 1 on; 0 if it is not there."""
 
+    @abstractmethod
+    def all_texts(self, text: str) -> str:
+        """Return the texts of all rows as one, with spaces between them; NULL without a row."""
+
     @property
     @abstractmethod
     def id_digits(self) -> str:

@@ -208,18 +208,34 @@ class ScheduleStatements(StatementGroup):
         at its submission. The first are a range of the index of occurrences; the others are its
         NULLs, and as many as were asked for.
         """
-        at_occurrence = _fires(d, "occurrence", "IS NOT NULL", "occurrence DESC")
-        out_of_turn = _fires(d, "submitted_at", "IS NULL", "submitted_at DESC, id DESC")
-        return f"""SELECT {JOB_COLUMNS} FROM ({at_occurrence}
-                UNION ALL {out_of_turn}) AS page
+        page = _fires(d, "schedule_id = :schedule::uuid", is_page=True)
+        return f"""SELECT {JOB_COLUMNS} FROM ({page}) AS page
             JOIN {self.jobs} ON {d.same_id("j.id", "page.its_id")}
             ORDER BY moment DESC, id DESC LIMIT :most::int"""
 
+    @prepared(SCHEDULE)
+    def last_fires(self, d: Dialect) -> str:
+        """Read the last fires of each schedule as one text: of each its id, status and moment."""
+        fires = _fires(d, "schedule_id = r.schedule", is_page=False)
+        mark = f"{d.id_digits} || ',' || status || ',' || ({d.number('moment')})::text"
+        return f"""SELECT s.id, (SELECT {d.all_texts(mark)} FROM (
+                SELECT its_id AS id, its_status AS status, moment FROM ({fires}) AS found
+                ORDER BY moment DESC, its_id DESC LIMIT :most::int) AS latest)
+            FROM {d.rows_of(SCHEDULE)} CROSS JOIN {d.schedules} AS s
+            WHERE {d.same_id("s.id", "r.schedule")}"""
 
-def _fires(d: Dialect, moment: str, condition: str, order: str) -> str:
-    """Return a page of a schedule's jobs that stand at one kind of moment."""
+
+def _fires(d: Dialect, whose: str, *, is_page: bool) -> str:
+    """Return the latest jobs of a schedule, some at occurrences and some at submissions."""
+    at_occurrence = _fires_at(d, "occurrence", f"{whose} AND occurrence IS NOT NULL", is_page)
+    out_of_turn = _fires_at(d, "submitted_at", f"{whose} AND occurrence IS NULL", is_page)
+    return f"{at_occurrence} UNION ALL {out_of_turn}"
+
+
+def _fires_at(d: Dialect, moment: str, which: str, is_page: bool) -> str:  # noqa: FBT001 - as above
     before = f"coalesce(:before::timestamptz, {d.forever})"
-    return f"""SELECT * FROM (SELECT id AS its_id, {moment} AS moment FROM {d.jobs}
-                WHERE schedule_id = :schedule::uuid AND occurrence {condition}
-                  AND {moment} <= {before} AND ({moment} < {before} OR id < :before_id::uuid)
+    page = f"AND {moment} <= {before} AND ({moment} < {before} OR id < :before_id::uuid)"
+    order = "occurrence DESC" if moment == "occurrence" else "submitted_at DESC, id DESC"
+    return f"""SELECT * FROM (SELECT id AS its_id, status AS its_status, {moment} AS moment
+                FROM {d.jobs} WHERE {which} {page if is_page else ""}
                 ORDER BY {order} LIMIT :most::int) AS {moment}s"""

@@ -16,7 +16,15 @@ from pulsed.model.job import JobRow, NewJob
 from pulsed.model.keys import OnDuplicate
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
 from pulsed.store.listener import SCHEDULES
-from pulsed.store.schedules import EVERY_SCHEDULE, SCHEDULE_PAGE, Due, Fire, Put, ScheduleStore
+from pulsed.store.schedules import (
+    EVERY_SCHEDULE,
+    SCHEDULE_PAGE,
+    Due,
+    Fire,
+    FireMark,
+    Put,
+    ScheduleStore,
+)
 from pulsed.store.verbs import firing, schedules, submit
 from pulsed.store.verbs.audit import ActResult
 
@@ -129,6 +137,11 @@ class SqlSchedules(ScheduleStore):
 
     async def set_error(self, row: ScheduleRow, reason: str) -> None:
         await self._store.run(firing.set_error(self._store.engine, row, reason))
+
+    async def last_fires(self, ids: Sequence[UUID], *, limit: int) -> dict[UUID, list[FireMark]]:
+        if not ids:
+            return {}
+        return await self._store.run(firing.last_fires(self._store.engine, ids, limit))
 
     async def fires(
         self,

@@ -126,6 +126,9 @@ class SqliteDialect(Dialect):
     def position(self, part: str, text: str) -> str:
         return f"instr({text}, {part})"
 
+    def all_texts(self, text: str) -> str:
+        return f"group_concat({text}, ' ')"
+
     @property
     def id_digits(self) -> str:
         return "hex(id)"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from pulsed.model.job import JobRow, NewJob
+from pulsed.model.job import JobRow, NewJob, Status
 from pulsed.model.schedule import Overlap, Plan, ScheduleRow
-from pulsed.store.schedules import Due, Fire
+from pulsed.store.schedules import Due, Fire, FireMark
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.statement import Statement
+from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Script, VerbKind, verb
@@ -76,6 +77,29 @@ def set_error(engine: Engine, row: ScheduleRow, reason: str) -> Script[None]:
     """Stop a schedule that cannot be fired, and store the reason."""
     read = {"id": row.id, "revision": row.revision, "cursor": row.next_run_at}
     yield Statement(engine.schedules.set_error, {**read, "error": reason})
+
+
+@verb(VerbKind.READ, name="fires")
+def last_fires(
+    engine: Engine, ids: Sequence[UUID], limit: int
+) -> Script[dict[UUID, list[FireMark]]]:
+    """Read the last fires of schedules, the latest first."""
+    found = yield Statement(engine.schedules.last_fires, {"most": limit}, one_column(ids))
+    marks = {
+        engine.dialect.uuid(schedule_id): [_mark(engine, each) for each in (texts or "").split()]
+        for schedule_id, texts in found
+    }
+    return {each: sorted(marks.get(each, ()), key=_latest_last, reverse=True) for each in ids}
+
+
+_latest_last = operator.attrgetter("moment", "id")
+
+
+def _mark(engine: Engine, text: str) -> FireMark:
+    digits, status, at = text.split(",")
+    number = float(at)
+    moment = engine.dialect.instant(int(number) if number.is_integer() else number)
+    return FireMark(UUID(digits), Status(status), moment)
 
 
 @verb(VerbKind.READ)

@@ -15,7 +15,7 @@ from pulsed.client.schedules import Schedule, Schedules
 from pulsed.engine.doctor.finding import WAITED_TOO_LONG
 from pulsed.engine.why import live
 from pulsed.errors import InvalidJob, InvalidOption, PulsedError
-from pulsed.model.job import JobRow, WorkerInfo
+from pulsed.model.job import WorkerInfo
 from pulsed.model.schedule import (
     ScheduleFilter,
     ScheduleKey,
@@ -23,6 +23,7 @@ from pulsed.model.schedule import (
     ScheduleSpec,
     ScheduleState,
 )
+from pulsed.store.schedules import FireMark
 from pulsed.web.json_text import NotJson, edited, pretty
 from pulsed.web.render import path
 from pulsed.web.schedule_form import FIELDS, JSON_FIELDS, changes, faulty_field, texts_of
@@ -52,7 +53,7 @@ class ScheduleLine(NamedTuple):
     problem: str
     """Why it makes no jobs although it should; empty if all is well."""
     is_overdue: bool
-    fires: Sequence[JobRow]
+    fires: Sequence[FireMark]
     """The last ones, the oldest first."""
 
     @property
@@ -88,13 +89,13 @@ async def _read(app: Pulse, cursor: ScheduleKey | None) -> tuple[list[ScheduleLi
         store.now(),
     )
     shown = rows[:PAGE_SIZE]
-    fires = await asyncio.gather(*(store.schedules.fires(row.id, limit=FIRES) for row in shown))
-    lines = [line_of(row, made, workers, now) for row, made in zip(shown, fires, strict=True)]
+    fires = await store.schedules.last_fires([row.id for row in shown], limit=FIRES)
+    lines = [line_of(row, fires[row.id], workers, now) for row in shown]
     return lines, len(rows) <= PAGE_SIZE
 
 
 def line_of(
-    row: ScheduleRow, fires: Sequence[JobRow], workers: Sequence[WorkerInfo], now: datetime
+    row: ScheduleRow, fires: Sequence[FireMark], workers: Sequence[WorkerInfo], now: datetime
 ) -> ScheduleLine:
     """Return what the page shows of a schedule; ``fires`` has the latest first."""
     schedule = Schedule(row)
@@ -160,9 +161,9 @@ async def _read_one(app: Pulse, owner: str, name: str) -> tuple[Schedule, Schedu
     store = app.store
     schedule = await app.schedules.of(owner).aget(name)
     fires, workers, now = await asyncio.gather(
-        store.schedules.fires(schedule.id, limit=FIRES), store.workers(), store.now()
+        store.schedules.last_fires([schedule.id], limit=FIRES), store.workers(), store.now()
     )
-    return schedule, line_of(schedule.row, fires, workers, now), now
+    return schedule, line_of(schedule.row, fires[schedule.id], workers, now), now
 
 
 def _payload(call: PageCall, schedule: Schedule) -> str | None:
