@@ -303,8 +303,56 @@ async def test_in_a_burst_what_is_owed_goes_with_the_next_submit(monkeypatch):
     for at, sent in ((0.0, 1), (0.4, 1), (0.9, 1), (1.1, 2), (1.9, 2), (2.2, 3)):
         now = at * AT_MOST_EVERY
         await notifier.announce({"a"})
+        await asyncio.sleep(0)  # all but the first are tasks
         assert len(record.sent) == sent
         assert notifier._owed == (set() if at in (0.0, 1.1, 2.2) else {"a"})
+
+
+class Held(Recorder):
+    """Sends nothing before it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.free = asyncio.Event()
+
+    async def __call__(self, verb):
+        await self.free.wait()
+        await super().__call__(verb)
+
+
+async def in_a_burst(record, monkeypatch):
+    """Return a notifier whose next announcement of a queue belongs to a burst."""
+    now = 0.0
+    notifier = Notifier("pulsed", record, clock=lambda: now)
+    monkeypatch.setattr(notifier, "_see_to_it", lambda: None)
+    record.free.set()
+    await notifier.announce({"a"})
+    record.free.clear()
+    now = 2 * AT_MOST_EVERY
+    return notifier
+
+
+async def test_in_a_burst_a_caller_waits_for_no_notification_but_a_close_does(monkeypatch):
+    record = Held()
+    notifier = await in_a_burst(record, monkeypatch)
+    await notifier.announce({"a"})
+    assert record.sent == [["a"]]
+    asyncio.get_running_loop().call_soon(record.free.set)
+    await notifier.flush()
+    assert record.sent == [["a"], ["a"]]
+
+
+async def test_a_notification_whose_loop_ends_is_owed(monkeypatch):
+    record = Held()
+    notifier = await in_a_burst(record, monkeypatch)
+    await notifier.announce({"a"})
+    for task in list(notifier._tasks):
+        task.cancel()
+    await asyncio.wait(list(notifier._tasks))
+    assert notifier._owed == {"a"}
+    record.free.set()
+    await notifier.flush()
+    assert record.sent == [["a"], ["a"]]
 
 
 async def test_queues_of_any_number_are_not_remembered_for_ever(monkeypatch):

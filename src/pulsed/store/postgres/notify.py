@@ -4,12 +4,14 @@ Every NOTIFY takes a server-wide lock when it commits, so one per submit would m
 server's throughput. The first submit to a queue is announced at once. Submits within the next 5 ms
 are announced together when these are over: by the next submit, or if none comes by a thread that
 exists only while there is something to announce. (In a burst, a thread that wakes up every 5 ms
-would cost each submit a tenth of its time.) A lost notification costs a worker one polling interval
-and nothing else.
+would cost each submit a tenth of its time.) In an event loop, a caller waits only for the first
+notification of a burst; the others are tasks. A lost notification costs a worker one polling
+interval and nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -17,13 +19,15 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from pulsed.errors import StorageError
-from pulsed.store.blocking import run_blocking
+from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.sql.statement import Statement, numbered
 from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 
 AT_MOST_EVERY = 0.005
 LATE_BY = 0.002
 """Extra seconds that the thread leaves to the next submit of a burst to send what is owed."""
+BURST = 0.1
+"""Seconds after an announcement in which the next one belongs to the same burst."""
 LINGER = 1.0
 """Seconds that the thread waits for more to announce before it ends."""
 FLUSH_WITHIN = 2.0
@@ -68,11 +72,30 @@ class Notifier:
         self._owed: set[str] = set()
         self._thread: threading.Thread | None = None
         self._sending = False
+        self._tasks: dict[asyncio.Task[None], asyncio.AbstractEventLoop] = {}
 
     async def announce(self, queues: Iterable[str]) -> None:
         """Announce the queues of committed jobs, now or within 5 ms."""
-        if at_once := self._split(queues):
+        at_once, is_burst = self._split(queues)
+        if not at_once:
+            return
+        if is_burst and not is_blocking():
+            self._send_in_task(at_once)
+        else:
             await self._send(at_once)
+
+    def _send_in_task(self, queues: set[str]) -> None:
+        """Announce queues without making the caller wait."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._send(queues))
+        self._tasks[task] = loop
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.pop(task, None)
+            if task.cancelled():  # the loop ends: the thread sends it
+                self.owe(queues)
+
+        task.add_done_callback(ended)
 
     def owe(self, queues: Iterable[str]) -> None:
         """Announce the queues from the thread, within 7 ms: for callers that cannot wait."""
@@ -82,6 +105,10 @@ class Notifier:
 
     async def flush(self) -> None:
         """Send the notifications that are owed: debounced and not sent yet."""
+        if not is_blocking():
+            loop = asyncio.get_running_loop()
+            own = [task for task, its_loop in list(self._tasks.items()) if its_loop is loop]
+            await asyncio.gather(*own, return_exceptions=True)
         with self._changed:
             owed, self._owed = self._owed, set()
         if owed:
@@ -92,13 +119,16 @@ class Notifier:
         with self._changed:
             self._changed.wait_for(lambda: not self._sending, FLUSH_WITHIN)
 
-    def _split(self, queues: Iterable[str]) -> set[str]:
-        """Return the queues to announce now; the others are owed, and sent later."""
+    def _split(self, queues: Iterable[str]) -> tuple[set[str], bool]:
+        """Return the queues to announce now, and whether a burst goes on; the others are owed."""
         now = self._clock()
         at_once = set()
+        is_burst = True
         with self._changed:
             for queue in queues:
-                if now - self._last.get(queue, -1e9) >= AT_MOST_EVERY:
+                since = now - self._last.get(queue, -1e9)
+                if since >= AT_MOST_EVERY:
+                    is_burst &= since < BURST
                     at_once.add(queue)
                     self._last[queue] = now
                     self._owed.discard(queue)
@@ -106,7 +136,7 @@ class Notifier:
                     self._owed.add(queue)
                     self._see_to_it()
             self._forget(now)
-        return at_once
+        return at_once, is_burst
 
     def _forget(self, now: float) -> None:
         """Drop announcements older than the debounce: the number of queue names is unbounded."""
