@@ -13,7 +13,7 @@ from pulsed.errors import PulsedError, TransientStorageError
 from pulsed.model.job import NewJob
 from pulsed.store.base import Store
 from pulsed.store.results import Submitted
-from pulsed.store.submit_group import MOST_IN_FLIGHT, SubmitGroup
+from pulsed.store.submit_group import MOST_IN_FLIGHT, WORTH_HALVING, SubmitGroup
 from tests.support.jobs import a_job
 
 CALLERS = 40
@@ -44,7 +44,9 @@ def sizes(app: Pulse, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def test_concurrent_enqueues_are_stored_together(app: Pulse, add: Any, sizes: list[int]):
     jobs = await asyncio.gather(*(add.aenqueue(n) for n in range(CALLERS)))
-    assert sizes == [1] * MOST_IN_FLIGHT + [CALLERS - MOST_IN_FLIGHT]
+    assert sizes[:MOST_IN_FLIGHT] == [1] * MOST_IN_FLIGHT
+    assert sum(sizes) == CALLERS
+    assert len(sizes) <= 2 * MOST_IN_FLIGHT  # one more, or two if both were answered at once
     assert all(job.is_new for job in jobs)
     stored = {job.id: job.row.payload for job in await app.jobs.alist(limit=CALLERS + 1)}
     assert stored == {job.id: f'{{"a":{n}}}' for n, job in enumerate(jobs)}
@@ -54,7 +56,8 @@ async def test_a_single_caller_waits_for_no_other(add: Any, sizes: list[int]):
     for n in range(3):
         await add.aenqueue(n)
     assert sizes == [1, 1, 1]
-    assert len(asyncio.all_tasks()) == 1
+    names = [str(task.get_coro()) for task in asyncio.all_tasks()]
+    assert not any("SubmitGroup" in name for name in names)
 
 
 async def test_jobs_with_keys_and_batches_are_stored_apart(add: Any, sizes: list[int]):
@@ -121,6 +124,73 @@ async def test_a_caller_that_is_cancelled_while_it_gathers_stores_nothing():
     assert list(map(len, line.sent)) == [1] * MOST_IN_FLIGHT + [2]
     assert done[:-1] == [Submitted(1)] * (MOST_IN_FLIGHT + 2)
     assert isinstance(done[-1], asyncio.CancelledError)
+
+
+async def turns() -> None:
+    """Let tasks start, and what they start in turn."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_crowd_is_halved_so_that_one_half_is_served_while_the_other_is_stored():
+    line = Line()
+    tasks = await gathered(line, 2 * WORTH_HALVING)
+    line.free.set()  # both of those in flight are answered in the same turn
+    line.free = asyncio.Event()
+    await turns()
+    assert list(map(len, line.sent)) == [1] * MOST_IN_FLIGHT + [WORTH_HALVING] * 2
+    line.free.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_beside_a_large_submit_a_few_callers_gather_and_more_do_not():
+    line = Line()
+    group = SubmitGroup(line.submit)
+    crowd = [asyncio.create_task(group.submit(a_job())) for _ in range(MOST_IN_FLIGHT + 12)]
+    await turns()
+    line.free.set()
+    line.free = asyncio.Event()  # holds the rest of the crowd
+    await asyncio.wait(crowd[:MOST_IN_FLIGHT])
+    await turns()
+    assert list(map(len, line.sent[MOST_IN_FLIGHT:])) == [12]
+    few = [asyncio.create_task(group.submit(a_job())) for _ in range(2)]
+    await turns()
+    assert len(line.sent) == MOST_IN_FLIGHT + 1
+    more = asyncio.create_task(group.submit(a_job()))  # a quarter of what is in flight
+    await turns()
+    assert len(line.sent[-1]) == 3
+    line.free.set()
+    assert await asyncio.gather(*crowd, *few, more) == [Submitted(1)] * (MOST_IN_FLIGHT + 15)
+
+
+async def test_a_few_that_gathered_beside_a_large_submit_are_sent_after_it():
+    line = Line()
+    group = SubmitGroup(line.submit)
+    crowd = [asyncio.create_task(group.submit(a_job())) for _ in range(MOST_IN_FLIGHT + 12)]
+    await turns()
+    line.free.set()
+    line.free = asyncio.Event()
+    await asyncio.wait(crowd[:MOST_IN_FLIGHT])
+    await turns()
+    one = asyncio.create_task(group.submit(a_job()))
+    await turns()
+    line.free.set()
+    assert await one == Submitted(1)
+    assert list(map(len, line.sent[MOST_IN_FLIGHT:])) == [12, 1]
+
+
+async def test_gathered_jobs_are_sent_even_if_the_task_that_was_to_send_them_is_cancelled():
+    line = Line()
+    tasks = await gathered(line, 3)
+    line.free.set()
+    sending: set[asyncio.Task[Any]] = set()
+    while not sending:
+        await asyncio.sleep(0)
+        sending = {each for each in asyncio.all_tasks() if "SubmitGroup._send" in repr(each)}
+        if not line.sent[MOST_IN_FLIGHT:]:  # it has not started yet
+            for each in sending:
+                each.cancel()
+    assert await asyncio.gather(*tasks) == [Submitted(1)] * (MOST_IN_FLIGHT + 3)
 
 
 async def test_a_caller_that_is_cancelled_in_flight_fails_no_other():
