@@ -36,9 +36,10 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
     sql = statement.sql
     params: dict[str, Any] = {"now": now}
     for name, value in statement.params.items():
-        params[name] = _adapt(value)
+        params[name] = value if type(value) in _PLAIN else _adapt(value)
     if not sql.columns:
-        return _answer(cursor.execute(sql.text, params), sql)
+        text, names = _positional(sql.text)
+        return _answer(cursor.execute(text, [params[name] for name in names]), sql)
     if not statement.rows:
         return [(0,)] if sql.counted else []
     if sql.single_row_text and len(statement.rows) == 1:
@@ -114,6 +115,8 @@ def _encodable(column: Sequence[Any], ids: bytearray, places: dict[bytes, int]) 
         return map(_adapt, column)
     if not any(issubclass(kind, (UUID, bytes)) for kind in kinds):
         return column
+    if kinds == {UUID}:
+        return _offsets(column, ids)
     found: list[int | None] = []
     for value in column:
         key = _adapt(value)
@@ -123,6 +126,13 @@ def _encodable(column: Sequence[Any], ids: bytearray, places: dict[bytes, int]) 
             ids += key
         found.append(place)
     return found
+
+
+def _offsets(column: Sequence[UUID], ids: bytearray) -> Iterable[int]:
+    """Append UUIDs to ``ids``, and return the offset of each."""
+    first = len(ids) + 1
+    ids += b"".join([value.int.to_bytes(16) for value in column])
+    return range(first, len(ids) + 1, 16)
 
 
 def _length(column: Sequence[Any]) -> int:
