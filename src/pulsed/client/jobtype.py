@@ -39,7 +39,6 @@ from pulsed.handler import (
     Options,
     checked_options,
     job_maker,
-    new_job,
 )
 from pulsed.handler.options import EXPIRY, checked_count
 from pulsed.handler.registry import ONE_ID
@@ -88,6 +87,7 @@ class JobType(Generic[P, R_co]):
         self._options = dict(options or {})
         self._connection = self._options.pop("conn", None)
         self._id: UUID | None = self._options.pop("id", None)
+        self._made_for: Handler[Any] | None = None
 
     @property
     def topic(self) -> str:
@@ -128,9 +128,10 @@ class JobType(Generic[P, R_co]):
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a call as a job, which a worker will run."""
-        payload = self.handler.encode(args, kwargs)
-        made = new_job(self.topic, payload, self.handler, self._options, self._id)
-        (job,) = await self._submit([made])
+        handler = self._declared.handler
+        payload = handler.encode(args, kwargs)
+        make = self._make if self._made_for is handler else self._maker_of(handler)
+        (job,) = await self._submit([make(id=self._id or new_job_id(), payload=payload)])
         return job
 
     @overload
@@ -261,6 +262,12 @@ class JobType(Generic[P, R_co]):
                 "enqueue_iter() commits batch by batch, and your connection has one transaction. "
                 "Use enqueue_many() with conn=, or leave conn= out."
             )
+
+    def _maker_of(self, handler: Handler[Any]) -> Callable[..., NewJob]:
+        """Return the factory of its jobs, and keep it for the next one."""
+        self._make = job_maker(handler.topic, handler, self._options)
+        self._made_for = handler
+        return self._make
 
     def _job_maker(self) -> Callable[[Bound[Any]], NewJob]:
         """Return a function that makes a job of each call."""

@@ -36,8 +36,11 @@ async def submit(
     answer was lost has stored it.
     """
     caller = None if connection is None else await _resolved(connection)
-    with enqueuing(arounds, jobs) as ready:
-        submitted = await _submit(store, ready, caller)
+    if arounds:
+        with enqueuing(arounds, jobs) as ready:
+            submitted = await _submit(store, ready, caller)
+    else:
+        ready, submitted = jobs, await _submit(store, jobs, caller)
     if fresh_ids:
         submitted = submitted.of_fresh_ids()
     _announce(store, stored_jobs(ready, submitted), caller)

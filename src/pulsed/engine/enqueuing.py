@@ -89,8 +89,15 @@ def publish_enqueued(events: Events, jobs: Collection[NewJob]) -> None:
     """Publish that jobs were stored, with the time of this process."""
     wanted = events.wanted
     if EnqueueCount in wanted:
-        lanes = Counter((job.queue, job.topic) for job in jobs)
-        events.publish([EnqueueCount(*lane, count) for lane, count in lanes.items()])
+        events.publish(_counts(jobs))
     if JobEnqueued in wanted:
         at = datetime.now(UTC)
         events.publish([JobEnqueued(job.id, job.topic, job.queue, at) for job in jobs])
+
+
+def _counts(jobs: Collection[NewJob]) -> list[EnqueueCount]:
+    if len(jobs) == 1:
+        [job] = jobs
+        return [EnqueueCount(job.queue, job.topic, 1)]
+    lanes = Counter((job.queue, job.topic) for job in jobs)
+    return [EnqueueCount(*lane, count) for lane, count in lanes.items()]

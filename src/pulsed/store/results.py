@@ -38,6 +38,8 @@ class Submitted(NamedTuple):
 
     def of(self, position: int) -> Submitted:
         """Return what became of a single job, as if it had been submitted alone."""
+        if not self.existing and not self.unknown and not self.holders:
+            return _ONE_NEW
 
         def alone(positions: frozenset[int]) -> frozenset[int]:
             return frozenset((0,)) if position in positions else frozenset()
@@ -53,7 +55,12 @@ class Submitted(NamedTuple):
 
     def of_fresh_ids(self) -> Submitted:
         """Return what is known if no other call can have used the jobs' ids."""
+        if not self.existing and not self.unknown:
+            return self
         return self._replace(existing=frozenset(), unknown=frozenset())
+
+
+_ONE_NEW = Submitted(1)
 
 
 class Assignments(list[Assignment]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import TypeAlias, TypeVar
 
@@ -290,8 +290,11 @@ class LoopPool:
             self._note(error)
             raise
         try:
-            with nullcontext() if verb.urgent else self.watched(connection):
+            if verb.urgent or not self.hosts.several:
                 answer = await self._run_on(connection, verb, left)
+            else:
+                with self.watched(connection):
+                    answer = await self._run_on(connection, verb, left)
         except asyncio.CancelledError:
             await pool.drop_cancelled(connection)
             raise

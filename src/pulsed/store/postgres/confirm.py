@@ -8,7 +8,6 @@ instead: its own commit then waits, and that covers all earlier WAL.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
 
 from pulsed.store.sql.statement import Sql, Statement
@@ -29,7 +28,7 @@ def confirmed(verb: Verb[T]) -> Verb[T]:
     """Return a verb whose answer waits for the standby, even without its own transaction."""
     if verb.kind is not VerbKind.SINGLE:
         return verb
-    return replace(verb, script=lambda: _confirmed(verb.script()))
+    return verb.with_script(lambda: _confirmed(verb.script()))
 
 
 def _confirmed(script: Script[T]) -> Script[T]:

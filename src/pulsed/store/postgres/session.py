@@ -173,6 +173,8 @@ class Sessions:
 
         ``session`` is the lane of the connection, if that is not the verb's own.
         """
+        if verb.kind is not VerbKind.TRANSACTION and self._options.prepared_statements:
+            return None
         migrating = verb.name == "migrate"
         hasty = verb.short_lock_wait and verb.kind is VerbKind.TRANSACTION and session is Lane.SYNC
         key = (lane_of(verb), verb.kind, migrating, hasty)

@@ -36,9 +36,9 @@ class Sql:
     """The text for a batch of one row, if that is cheaper; its columns are then parameters."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Statement:
-    """One statement to run. ``rows`` go in as a batch."""
+    """One statement to run. ``rows`` go in as a batch. Not frozen, as ``Verb`` is not."""
 
     sql: Sql
     params: Mapping[str, Any]

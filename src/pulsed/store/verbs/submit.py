@@ -81,11 +81,15 @@ def _write_tags(engine: Engine, jobs: Sequence[NewJob], stored: Stored) -> Scrip
 
 def has_a_key(jobs: Sequence[NewJob]) -> bool:
     """Whether one of the jobs has a key."""
+    if len(jobs) == 1:
+        return jobs[0].key is not None
     return any(job.key is not None for job in jobs)
 
 
 def has_a_tag(jobs: Sequence[NewJob]) -> bool:
     """Whether one of the jobs has a tag."""
+    if len(jobs) == 1:
+        return bool(jobs[0].tags)
     return any(job.tags for job in jobs)
 
 
