@@ -154,15 +154,21 @@ def _batch(columns: str) -> str:
     ``likelihood``, or after an ANALYZE of an almost empty table the planner takes the batch to be
     longer than the table, and scans the table.
     """
+    declared = [column.split() for column in columns.split(",")]
     fields = ", ".join(
-        _json_field(place, *column.split()) for place, column in enumerate(columns.split(","))
+        _json_field(_element(place, len(declared)), *column)
+        for place, column in enumerate(declared)
     )
     batch = f"WITH b AS MATERIALIZED (SELECT {fields} FROM json_each(:rows))"
     few = f"likelihood({column_names(columns)[0]} IS NOT NULL, 0.0001)"
     return f"({batch}, l AS MATERIALIZED (SELECT * FROM b WHERE {few}) SELECT * FROM l)"
 
 
-def _json_field(place: int, name: str, kind: str) -> str:
-    """Return a column of a row's JSON array; a UUID is stored as its offset in ``:ids``."""
-    value = f"json_extract(value, '$[{place}]')"
+def _element(place: int, columns: int) -> str:
+    """Return a value of a row, which is an array unless it has a single column."""
+    return "value" if columns == 1 else f"json_extract(value, '$[{place}]')"
+
+
+def _json_field(value: str, name: str, kind: str) -> str:
+    """Return a column of a batch; a UUID is stored as its offset in ``:ids``."""
     return f"substr(:ids, {value}, 16) AS {name}" if kind == "uuid" else f"{value} AS {name}"

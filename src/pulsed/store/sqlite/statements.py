@@ -46,10 +46,13 @@ class SqliteClaimStatements(ClaimStatements):
 
     @prepared(JOB, counted=True)
     def claim(self, d: Dialect) -> str:
-        """Claim picked jobs whose topics have the same policy."""
+        """Claim picked jobs whose topics have the same policy.
+
+        Not with FROM: that writes every new row into a temporary table first.
+        """
+        picked = d.id_among("j.id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
         return f"""UPDATE {self.jobs} SET {lease_grant(d, ":")}
-            FROM {d.rows_of(JOB)}
-            WHERE {self.this_job} AND j.status NOT IN {NOT_CLAIMABLE}"""
+            WHERE {picked} AND j.status NOT IN {NOT_CLAIMABLE}"""
 
     @prepared(JOB)
     def long_texts(self, d: Dialect) -> str:

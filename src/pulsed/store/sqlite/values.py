@@ -76,7 +76,9 @@ def _at_once(
     ids = bytearray()
     places: dict[bytes, int] = {}
     encoded = [_encodable(column, ids, places) for column in columns]
-    params["rows"] = msgspec.json.encode(list(zip(*encoded, strict=True))).decode()
+    # Rows of a single column are no arrays, which SQLite would have to parse one by one.
+    found = list(encoded[0]) if len(encoded) == 1 else list(zip(*encoded, strict=True))
+    params["rows"] = msgspec.json.encode(found).decode()
     params["ids"] = bytes(ids)
     return _answer(cursor.execute(sql.text, params), sql)
 
