@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -114,15 +114,24 @@ def _rows(columns: Any, worker_id: UUID) -> Iterator[Assignment]:
         columns.submitted_at,
         strict=True,
     )
+    instants = _Instants()  # jobs that were enqueued together have the same
     for job_id, token, payload, next_run_at, submitted_at in rows:
         yield replace(
             shared,
             lease=Lease(job_id, token, worker_id),
             payload=payload,
             headers=dict(shared.headers),
-            next_run_at=EPOCH + timedelta(0, 0, next_run_at),
-            submitted_at=EPOCH + timedelta(0, 0, submitted_at),
+            next_run_at=instants[next_run_at],
+            submitted_at=instants[submitted_at],
         )
+
+
+class _Instants(dict[int, datetime]):
+    """Instants by their microseconds, each computed once."""
+
+    def __missing__(self, micros: int) -> datetime:
+        self[micros] = instant = EPOCH + timedelta(0, 0, micros)
+        return instant
 
 
 def _packed(leases: Iterable[Lease]) -> bytes:
