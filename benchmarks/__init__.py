@@ -1,1 +1,1 @@
-"""How fast pulsed is, measured beside the raw drivers and its peers on the machine it runs on."""
+"""How fast pulsed is, measured beside the bare drivers and its peers on the machine it runs on."""

@@ -1,4 +1,4 @@
-"""``python3 dev.py bench``: how fast jobs go in and out, beside the raw drivers and the peers.
+"""``python3 dev.py bench``: how fast jobs go in and out, beside the bare drivers and the peers.
 
 PostgreSQL runs with fsync and synchronous commits and SQLite with ``synchronous=FULL``, as in
 production. Figures of one part may be compared with each other; those of two machines may not.
@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shutil
 import sys
 
 from benchmarks import machine, plots, report, saved
 from benchmarks.parts import measure
-from benchmarks.peers import PEERS
+from benchmarks.peers.peer import PEERS
 from benchmarks.saved import Saved
 from benchmarks.scale import FIGURE, GLANCE, LONG, Scale
 from benchmarks.workloads import BOTH, WORKLOADS
+from benchmarks.workloads.phases import SERIES
 
-NEED_PEERS = ("peers", "peers-steps")
+NEED_PEERS = ("peers-steps",)
 
 
 def main() -> None:
@@ -80,6 +82,8 @@ def ignore(kept: Saved) -> None:
 
 
 def draw() -> None:
+    if SERIES.exists():
+        shutil.copy(SERIES, saved.FOLDER)
     plots.draw(saved.FILE, saved.FOLDER)
     print(f"wrote {report.PAGE}", file=sys.stderr)
 
@@ -105,7 +109,7 @@ def chosen_workloads(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 def chosen_scale(arguments: argparse.Namespace) -> Scale:
     scale = GLANCE if arguments.quick else LONG if arguments.full else FIGURE
-    peers = chosen(arguments.peers, tuple(PEERS), "peer")
+    peers = chosen(arguments.peers, tuple(PEERS), "peer") if arguments.peers else ()
     return dataclasses.replace(scale, repeat=arguments.repeat or scale.repeat, peers=peers)
 
 

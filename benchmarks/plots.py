@@ -9,10 +9,13 @@ import json
 import statistics
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-OURS, RAW, OTHERS, BAD = "#1d4ed8", "#9ca3af", "#fbbf24", "#dc2626"
+OURS, BARE, OTHERS, BAD = "#1d4ed8", "#9ca3af", "#9ca3af", "#dc2626"
+STEADY = 0.9
+"""The share of the clean rate that a drain is to keep."""
 ENGINES = {"postgres": "PostgreSQL", "sqlite": "SQLite, synchronous=FULL"}
 
 
@@ -45,7 +48,21 @@ class Plots:
         )
         self._pyplot: Any = plt
         self._folder = folder
-        self._found = _of_one_machine(json.loads(results.read_text("utf-8")))
+        self._saved = json.loads(results.read_text("utf-8"))
+        self._found: list[dict[str, Any]] = []
+
+    def about(self, *workloads: str) -> None:
+        """Take what was measured on the machine of the latest part of these workloads."""
+        parts = [part for part in self._saved["parts"] if part["workload"] in workloads]
+        names = [(m["processor"], m["memory"]) for m in self._saved["machines"]]
+        latest = max(parts, key=lambda part: str(part["taken"]), default={"machine": -1})
+        here = {
+            (part["workload"], part["engine"])
+            for part in parts
+            if names[part["machine"]] == names[latest["machine"]]
+        }
+        measured = self._saved["measurements"]
+        self._found = [m for m in measured if (m["workload"], m["engine"]) in here]
 
     def of(self, workload: str, engine: str, metric: str) -> dict[str, list[float]]:
         """Return the samples of every subject."""
@@ -60,27 +77,37 @@ class Plots:
         figure.savefig(self._folder / name, dpi=130, metadata={"Software": None})
         self._pyplot.close(figure)
 
-    def rates(self, workload: str, name: str, title: str) -> None:
-        """Draw the rates of drains, the fastest on top."""
-        bars = {e: found for e in ENGINES if (found := self.of(workload, e, "jobs/s"))}
+    def drains(self) -> None:
+        """Draw the rates of pulsed and of other queues, for somebody who sees them first."""
+        self.about("drain")
+        bars = {e: found for e in ENGINES if (found := self._queues(e))}
         if not bars:
             return
         heights = [len(b) for b in bars.values()]
         figure, axes = self._pyplot.subplots(
             len(bars),
             1,
-            figsize=(8, 0.9 + 0.27 * sum(heights) + 0.5 * len(bars)),
+            figsize=(8, 0.9 + 0.27 * sum(heights) + 0.6 * len(bars)),
             height_ratios=heights,
             squeeze=False,
         )
         for (engine, found), (axis,) in zip(bars.items(), axes, strict=True):
             ordered = sorted(found, key=lambda subject: statistics.median(found[subject]))
             _bars(axis, {subject: found[subject] for subject in ordered})
-            axis.set_title(f"{title}, jobs per second: {ENGINES[engine]}")
-        self.save(figure, name)
+            axis.set_title(f"{ENGINES[engine]}: jobs per second (longer is better)")
+        figure.supxlabel(
+            "one worker process, jobs that do nothing, in turns on the same two cores", fontsize=8
+        )
+        self.save(figure, "drain.png")
+
+    def _queues(self, engine: str) -> dict[str, list[float]]:
+        """Return the rates of queues, without the bare driver, which is none."""
+        found = self.of("drain", engine, "jobs/s")
+        return {name: rates for name, rates in found.items() if not name.startswith("bare")}
 
     def flatness(self) -> None:
         """Draw the share of the clean rate beside other rows, and a worker's memory over time."""
+        self.about("beside", "snapshot", "memory")
         shares: dict[str, float] = {}
         for engine, title in ENGINES.items():
             short = title.split(",")[0]
@@ -100,10 +127,10 @@ class Plots:
             1, 2, figsize=(10, 0.4 * len(shares) + 1.2), width_ratios=(3, 2)
         )
         names = list(shares)[::-1]
-        colors = [OURS if shares[name] >= 0.85 else BAD for name in names]
+        colors = [OURS if shares[name] >= STEADY else BAD for name in names]
         left.barh(names, [shares[name] for name in names], color=colors)
-        left.axvline(1, color=RAW, linewidth=0.8)
-        left.axvline(0.85, color=RAW, linewidth=0.8, linestyle="--")
+        left.axvline(1, color=BARE, linewidth=0.8)
+        left.axvline(STEADY, color=BARE, linewidth=0.8, linestyle="--")
         for name in names:
             left.annotate(
                 f"{shares[name]:.2f}",
@@ -134,6 +161,7 @@ class Plots:
 
     def latency(self) -> None:
         """Draw how soon a job starts."""
+        self.about("pickup", "steady")
         figure, (left, right) = self._pyplot.subplots(1, 2, figsize=(10, 3.4))
         groups: dict[str, list[float]] = {}
         for engine, title in ENGINES.items():
@@ -147,7 +175,7 @@ class Plots:
             self._pyplot.close(figure)
             return
         for at, (subject, (p50, p99)) in enumerate(groups.items()):
-            color = OURS if subject.endswith("pulsed") else RAW
+            color = OURS if "\npulsed" in subject else BARE
             left.bar(at - 0.2, p50, 0.4, color=color)
             left.bar(at + 0.2, p99, 0.4, color=color, alpha=0.45)
             for x, value in ((at - 0.2, p50), (at + 0.2, p99)):
@@ -177,21 +205,60 @@ class Plots:
             right.legend(frameon=False, fontsize=8)
         self.save(figure, "latency.png")
 
+    def long_horizon(self) -> None:
+        """Draw a steady load before, beside and after a transaction that stays open."""
+        series = self._folder / "long-horizon.jsonl"
+        if not series.exists():
+            return
+        records = [json.loads(line) for line in series.read_text("utf-8").splitlines()]
+        start = datetime.fromisoformat(records[0]["t"])
+        for record in records:
+            record["s"] = (datetime.fromisoformat(record["t"]) - start).total_seconds()
+        figure, axes = self._pyplot.subplots(3, 1, figsize=(8, 5.4), sharex=True)
+        for axis, (title, metrics) in zip(axes, LONG_HORIZON.items(), strict=True):
+            for metric, (label, color) in metrics.items():
+                points = [(r["s"], r["value"]) for r in records if r["metric"] == metric]
+                axis.plot(*zip(*points, strict=True), color=color, linewidth=1.2, label=label)
+            axis.set_title(title)
+            axis.set_ylim(bottom=0)
+            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            _phases(axis, records)
+        axes[1].legend(frameon=False, loc="upper left", fontsize=8)
+        axes[-1].set_xlabel("seconds")
+        self.save(figure, "long-horizon.png")
 
-def _of_one_machine(saved: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the measurements of the machine that most parts were measured on."""
-    names = [(machine["processor"], machine["memory"]) for machine in saved["machines"]]
-    machines = {(p["workload"], p["engine"]): names[p["machine"]] for p in saved["parts"]}
-    most = statistics.mode(machines.values())
-    return [m for m in saved["measurements"] if machines[m["workload"], m["engine"]] == most]
+
+LONG_HORIZON = {
+    "Jobs done per second": {"completion_rate": ("done", OURS)},
+    "Milliseconds from enqueue to start": {
+        "claim_p50_ms": ("p50", OURS),
+        "claim_p99_ms": ("p99", "#93b4f8"),
+    },
+    "Dead rows in the table": {"dead_rows": ("dead", BAD)},
+}
+
+
+def _phases(axis: Any, records: list[dict[str, Any]]) -> None:
+    """Shade the phase in which a transaction stays open, and name each."""
+    for name in dict.fromkeys(record["phase"] for record in records):
+        times = [record["s"] for record in records if record["phase"] == name]
+        if "transaction" in name:
+            axis.axvspan(min(times), max(times), color="#fde68a", alpha=0.5, linewidth=0)
+        axis.annotate(
+            name,
+            (min(times), 1),
+            (3, -3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+            color="#4b5563",
+        )
 
 
 def _bars(axis: Any, found: dict[str, list[float]]) -> None:
     medians = {subject: statistics.median(samples) for subject, samples in found.items()}
-    colors = [
-        OURS if subject.startswith("pulsed") else RAW if subject.startswith("raw") else OTHERS
-        for subject in medians
-    ]
+    colors = [OURS if subject.startswith("pulsed") else OTHERS for subject in medians]
     axis.barh(list(medians), list(medians.values()), color=colors)
     for subject, value in medians.items():
         axis.annotate(
@@ -207,7 +274,7 @@ def _bars(axis: Any, found: dict[str, list[float]]) -> None:
 
 if __name__ == "__main__":
     plots = Plots(Path(sys.argv[1]), Path(sys.argv[2]))
-    plots.rates("drain", "drain.png", "Drain of no-op jobs")
-    plots.rates("peers", "peers.png", "In turns with other queues")
+    plots.drains()
     plots.flatness()
     plots.latency()
+    plots.long_horizon()

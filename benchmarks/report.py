@@ -5,45 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.peers import OURS, PEERS
+from benchmarks.headline import ENGINES, headline
+from benchmarks.peers.peer import OURS, PEERS
 from benchmarks.results import PULSED, Measurement, Results, readable
 from benchmarks.saved import FOLDER, Part, Saved
 from benchmarks.scale import Scale
-from benchmarks.targets import TARGETS, Target
+from benchmarks.targets import TARGETS
+from benchmarks.targets.target import Target
 from benchmarks.workloads import WORKLOADS
 
 PAGE = FOLDER / "README.md"
 NOTES = Path(__file__).with_name("notes.md")
-ENGINES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
+GLANCE = "drain.png"
 PLOTS = {
-    "drain": "drain.png",
     "beside": "flatness.png",
+    "phases": "long-horizon.png",
     "pickup": "latency.png",
-    "peers": "peers.png",
 }
 VERDICT = ("workload", "engine", "wanted", "measured", "met")
 ENOUGH = 3
 """Samples below which a figure is not to be quoted."""
 
 INTRODUCTION = """\
-<!-- Made by `python3 dev.py bench --save` from results.json and benchmarks/notes.md. -->
-
-# Benchmarks
-
-How fast pulsed is, beside the raw drivers on the same table and beside other queues on the same
-server, with every guarantee switched on. One command measures it on your machine:
+Measured with every guarantee switched on, beside other queues on the same server and the bare
+driver on a table of three columns. One command measures it on your machine:
 
 ```console
 $ python3 dev.py bench               # all of it
 $ python3 dev.py bench --quick       # a glance, within a minute
 $ python3 dev.py bench --only drain --engine postgres --repeat 5
-$ python3 dev.py bench --peers all --full --save            # this page, in half an hour
+$ python3 dev.py bench --only drain --peers all             # beside other queues
+$ python3 dev.py bench --peers all --full --save            # this page, in an hour
 $ python3 dev.py bench --peers all --full --save --missing  # the rest of it, after a stop
 ```
 
 **Compare ratios, not rates.** Every workload measures what it is compared with in the same run
 and alternates with it. The rates hold for the machine that they were measured on; its clock speed
 and its disk vary from hour to hour.
+
+<!-- Made by `python3 dev.py bench --save` from results.json and benchmarks/notes.md. -->
 """
 
 SILENCE = """\
@@ -53,13 +53,13 @@ SILENCE = """\
   queue on this page is the bottleneck.
 - Client, worker and server share the cores of one machine, and the network is the loopback. With
   a dedicated server, rates and round trips are different for every queue here.
-- The raw loops do less than a queue must: no retry, no heartbeat, no handler, no decoding of
-  payloads, no notification. They are a ceiling, not a rival.
-- The peers promise different things; the table above says which. Each runs with the best settings
-  that we found in its documentation, and pg-boss also with its defaults; if you know better ones,
-  change its script.
-- The time of a drain does not include its last report: a job's end is the time of the transaction
-  that reports it, for pulsed and for the raw loops alike.
+- The bare loops do less than a queue must: no result, no lease, no retry, no heartbeat, no handler,
+  no decoding of payloads. They are a ceiling, not a rival.
+- The peers promise different things; the table above says which. Each runs with the settings that
+  its own documentation names for speed, where it names any; if you know better ones, change its
+  script.
+- The time of a drain of pulsed does not include its last report: a job's end is the time of the
+  transaction that reports it.
 - A short drain says nothing about a day of load. `--full` drains a million jobs through one
   worker.
 """
@@ -81,9 +81,17 @@ def write(saved: Saved) -> None:
 
 
 def text(saved: Saved) -> str:
-    parts = [INTRODUCTION, _about(saved), _targets(saved), _notes()]
+    parts = [_top(saved), INTRODUCTION, _about(saved), _targets(saved), _notes()]
     parts += [_workload(name, saved) for name in WORKLOADS if any(saved.results.of(name))]
     return "\n".join([part for part in parts if part] + [SILENCE])
+
+
+def _top(saved: Saved) -> str:
+    """Say first what a reader came for, in words and in a picture."""
+    lines = ["# Benchmarks", "", headline(saved.results), ""]
+    if (FOLDER / GLANCE).exists():
+        lines += [f"![Jobs per second of pulsed and of other queues]({GLANCE})", ""]
+    return "\n".join(lines)
 
 
 def _about(saved: Saved) -> str:
@@ -162,20 +170,14 @@ def _notes() -> str:
 def _workload(name: str, saved: Saved) -> str:
     workload = WORKLOADS[name]
     lines = [f"## {workload.title}", "", workload.method, ""]
-    if name in PLOTS and (FOLDER / PLOTS[name]).exists() and _is_plotted(name, saved):
+    if name in PLOTS and (FOLDER / PLOTS[name]).exists():
         lines += [f"![{workload.title}]({PLOTS[name]})", ""]
     for engine, title in ENGINES.items():
         if found := list(saved.results.of(name, engine)):
             part = saved.parts.get((name, engine))
             lines += _place(part.where, saved) if part else []
             lines += [_figures(title, found)]
-    return "\n".join(lines + (_peers(saved) if name == "peers" else []))
-
-
-def _is_plotted(name: str, saved: Saved) -> bool:
-    """Whether a part of it is of the machine that the plots are about."""
-    first = next(iter(saved.machines), None)
-    return any(part.where == first for part in saved.parts.values() if part.workload == name)
+    return "\n".join(lines + (_peers(saved) if name == "drain" else []))
 
 
 def _figures(title: str, found: list[Measurement]) -> str:

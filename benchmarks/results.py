@@ -17,7 +17,7 @@ class Measurement:
     workload: str
     engine: str
     subject: str
-    """pulsed, a raw driver or a peer, with what sets it apart: ``pulsed, 2 processes``."""
+    """pulsed, a bare driver or a peer, with what sets it apart: ``pulsed, 2 processes``."""
     metric: str
     """With its unit: ``jobs/s``, ``p50 ms``."""
     samples: list[float] = field(default_factory=list)

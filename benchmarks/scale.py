@@ -11,13 +11,13 @@ class Scale:
 
     repeat: int = 3
     """Samples of each figure, taken in turns with what it is compared to."""
+    long_drain: int = 200_000
+    """Jobs in a drain that is compared with the bare driver and with peers; slow ones get fewer."""
     drain: int = 40_000
-    """Jobs in a drain."""
-    every_ceiling: bool = True
-    """Whether slower drivers and raw loops in two processes drain as well."""
+    """Jobs in any other drain."""
     enqueue: int = 1_500
     """Jobs enqueued one by one."""
-    bulk: int = 50_000
+    bulk: int = 20_000
     """Jobs enqueued in bulk."""
     beside: int = 1_000_000
     """Rows that have nothing to do with what is measured."""
@@ -26,7 +26,7 @@ class Scale:
     steady_seconds: float = 5.0
     steady_rates: tuple[int, ...] = (100, 500, 1_000)
     """Jobs per second of the open-loop load."""
-    pickups: int = 1_000
+    pickups: int = 600
     """Jobs that an idle worker picks up; of a few, one moment of the disk decides the p99."""
     visits: int = 40
     """Requests of each page of the dashboard; of a few, one moment of the machine is the p95."""
@@ -45,8 +45,6 @@ class Scale:
     """Children of a fan-out."""
     drain_limit: float = 45.0
     """Seconds after which a drain is cut off, and its rate taken from what was done."""
-    peer: int = 40_000
-    """Jobs that a peer drains; slow ones get fewer."""
     peers: tuple[str, ...] = ()
     """The peers that drain in turns with pulsed."""
 
@@ -55,8 +53,8 @@ FIGURE = Scale()
 LONG = Scale(memory=1_000_000)
 GLANCE = Scale(
     repeat=1,
+    long_drain=12_000,
     drain=6_000,
-    every_ceiling=False,
     enqueue=300,
     bulk=10_000,
     beside=50_000,
@@ -73,5 +71,4 @@ GLANCE = Scale(
     steps=200,
     children=2_000,
     drain_limit=10.0,
-    peer=10_000,
 )

@@ -1,4 +1,5 @@
-// graphile-worker: the settings of its own performance page, in one process.
+// graphile-worker: the settings of its own performance page, in one process. With "enqueue", it
+// writes all jobs in one call and drains none.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
@@ -6,10 +7,12 @@ const require = createRequire(`${process.cwd()}/`);
 const { run, makeWorkerUtils, Logger } = require("graphile-worker");
 const pg = require("pg");
 const { version } = JSON.parse(
-  readFileSync(require.resolve("graphile-worker/package.json"), "utf8"),
+  readFileSync("node_modules/graphile-worker/package.json", "utf8"),
 );
 
 const [connectionString, count] = [process.argv[2], Number(process.argv[3])];
+const onlyEnqueue = process.argv[4] === "enqueue";
+const chunk = onlyEnqueue ? count : 5000;
 const quiet = new Logger(() => () => {});
 const settings = {
   concurrentJobs: 24,
@@ -21,15 +24,20 @@ const settings = {
 
 const utils = await makeWorkerUtils({ connectionString, logger: quiet });
 await utils.migrate();
-const began = performance.now();
-for (let at = 0; at < count; at += 5000) {
-  const size = Math.min(5000, count - at);
+const now = () => Date.now() / 1000;
+const began = now();
+for (let at = 0; at < count; at += chunk) {
+  const size = Math.min(chunk, count - at);
   await utils.addJobs(
     Array.from({ length: size }, (_, n) => ({ identifier: "noop", payload: { number: at + n } })),
   );
 }
-const enqueued = performance.now() - began;
+const enqueued = now() - began;
 await utils.release();
+if (onlyEnqueue) {
+  console.log(JSON.stringify({ enqueue_seconds: enqueued }));
+  process.exit(0);
+}
 const client = new pg.Client({ connectionString });
 await client.connect();
 await client.query("VACUUM ANALYZE"); // as autovacuum would have, sooner or later
@@ -44,7 +52,7 @@ const runner = await run({
   noHandleSignals: true,
   taskList: {
     noop: async () => {
-      first ||= performance.now();
+      first ||= now();
       if (++seen >= count) finish();
     },
   },
@@ -56,16 +64,18 @@ for (;;) {
   if (!rows.length) break;
   await new Promise((resolve) => setTimeout(resolve, 2));
 }
-const last = performance.now();
+const last = now();
 await client.end();
 await runner.stop();
 console.log(
   JSON.stringify({
     jobs: seen,
-    seconds: (last - first) / 1000,
-    enqueue_seconds: enqueued / 1000,
+    began: first,
+    ended: last,
+    enqueue_seconds: enqueued,
     version,
-    settings: "localQueue 500, 24 concurrent, batched completion, finished jobs deleted",
+    settings:
+      "localQueue.size 500, concurrentJobs 24, completeJobBatchDelay 0, failJobBatchDelay 0",
   }),
 );
 process.exit(0);

@@ -18,8 +18,8 @@ from benchmarks.workloads.limits import measure_limits
 from benchmarks.workloads.observed import TURN, measure_observed
 from benchmarks.workloads.operators import measure_operators
 from benchmarks.workloads.pages import jobs_of, measure_pages
-from benchmarks.workloads.peers import measure_peers
 from benchmarks.workloads.phases import PHASES, RATE, measure_phases
+from benchmarks.workloads.processes import measure_processes
 from benchmarks.workloads.recovery import measure_recovery
 from benchmarks.workloads.server import measure_server, measure_server_pickup
 from benchmarks.workloads.workflows import (
@@ -46,6 +46,8 @@ class Workload:
     """How many of each figure."""
     quick: bool = True
     """Whether a glance includes it."""
+    beside_peers: bool = False
+    """Whether it takes turns with other queues where these are asked for."""
 
 
 WORKLOADS = {
@@ -53,19 +55,34 @@ WORKLOADS = {
         measure_drain,
         "Drain",
         """\
-No-op jobs are enqueued, then `pulsed worker` processes with default settings work them off;
-results and rows are kept. The time is read from the rows: from the moment when every worker had
-started its first job to the end of the last one. The raw loops claim and complete on the same
-table with the same indexes, in batches, with the next claim in flight, and are timed from the
-rows in the same way.""",
+No-op jobs are enqueued, then one `pulsed worker` with default settings works them off; results and
+rows are kept. Its time is read from the rows: from its first claim to the end of the last job. It
+takes turns with the bare driver on a table of three columns with one partial index (claim a batch
+with SKIP LOCKED, complete it by its ids, the next claim in flight), and with other queues, each on
+its own database on the same server; slow ones get fewer jobs. The time of a peer runs from the
+first call of its handler to its last report, or to the last call where that cannot be seen. Peers
+run in one process.
+
+Processor time is that of the worker's processes and of the database's (or Redis's) during the
+drain. Idle is the share of both cores' time in which there was nothing to do, or only the disk to
+wait for: a queue that leaves cores idle waits for itself.""",
+        lambda scale: f"{scale.long_drain:,} jobs",
+        beside_peers=True,
+    ),
+    "processes": Workload(
+        measure_processes,
+        "Two processes",
+        """\
+The same drain with one and two worker processes, which share the two cores with the database.""",
         lambda scale: f"{scale.drain:,} jobs",
+        quick=False,
     ),
     "enqueue": Workload(
         measure_enqueue,
         "Enqueue one by one",
         """\
-One process, one job for each call and commit, through the sync API; raw is a prepared
-single-row INSERT on an open connection.""",
+One process, one job for each call and commit, through the sync API; bare is a prepared
+single-row INSERT into a table of three columns on an open connection.""",
         lambda scale: f"{scale.enqueue:,} jobs",
     ),
     "aenqueue": Workload(
@@ -73,8 +90,8 @@ single-row INSERT on an open connection.""",
         "Async enqueue",
         """\
 One process and event loop; 1, 10 and 100 callers each await one `aenqueue` after the other, as the
-requests of a web server do. Jobs that are in flight at once share a commit. Raw is a prepared
-single-row INSERT on an open connection, one after the other.""",
+requests of a web server do. Jobs that are in flight at once share a commit. Bare is a prepared
+single-row INSERT into a table of three columns, one after the other.""",
         lambda scale: f"{scale.enqueue:,} jobs",
     ),
     "bulk": Workload(
@@ -82,18 +99,21 @@ single-row INSERT on an open connection, one after the other.""",
         "Bulk enqueue",
         """\
 One process; `enqueue_many` is one transaction, `enqueue_iter` one for every 5,000 jobs. Making
-and checking the payloads is part of it. Raw is given its rows ready made, and writes them in
-one transaction.""",
+and checking the payloads is part of it. Bare is given its rows ready made, and writes them into a
+table of three columns in one transaction. graphile-worker gets all in one call of `addJobs`.""",
         lambda scale: f"{scale.bulk:,} jobs",
+        beside_peers=True,
     ),
     "pickup": Workload(
         measure_pickup,
         "Idle pick-up",
         """\
-A worker is idle; another process enqueues single jobs, 15 to 45 ms apart, through the sync API. The
-time runs from before the call of `enqueue` to the first line of the handler. Raw: one process
-inserts and notifies in one statement, another one listens, claims, and reads the clock.""",
+A worker is idle; another process enqueues single jobs, 15 to 45 ms apart, through the sync API or
+the async one. The time runs from before the call to the first line of the handler. Bare: one
+process inserts into a table of three columns and notifies in one statement, another one listens,
+claims, and reads the clock. Huey's consumer has one thread; it polls, so how often decides.""",
         lambda scale: f"{scale.pickups:,} jobs",
+        beside_peers=True,
     ),
     "steady": Workload(
         measure_steady,
@@ -193,7 +213,7 @@ measured separately.""",
         "Steps of a workflow",
         """\
 A workflow takes no-op steps one after the other, each stored before the next begins, timed by its
-own clock. Raw: single-row inserts of the same database, one commit each. Many workflows at once
+own clock. Bare: single-row inserts in the same database, one commit each. Many workflows at once
 share commits; their time is read from the rows.""",
         lambda scale: f"{scale.steps:,} steps",
     ),
@@ -272,18 +292,6 @@ event stream, and fetch their pages again after every tick, while an idle worker
 jobs, and then drains many; that alternates with the same without a dashboard, on the same two
 cores.""",
         lambda scale: f"{scale.beside:,} jobs, {jobs_of('sqlite', scale):,} on SQLite",
-        quick=False,
-    ),
-    "peers": Workload(
-        measure_peers,
-        "Peers",
-        """\
-pulsed and other queues drain no-op jobs alternately, each on its own database on the same server
-(Huey: a file on the same disk). The time of a peer runs from the first call of its
-handler to the last, or to its last report where reports lag behind; that of pulsed is read from
-the rows, as above. Peers run in one process. Slow ones get fewer jobs, and pulsed as few beside
-them.""",
-        lambda scale: f"{scale.peer:,} jobs at most",
         quick=False,
     ),
     "peers-steps": Workload(

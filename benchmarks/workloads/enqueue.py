@@ -1,20 +1,24 @@
 """Enqueueing: one commit for each job as a web request does it, and in bulk.
 
 Each subject runs in its own process and measures from its first to its last commit; it connects
-before. The rows go into the same table with all its indexes. A raw loop gets its rows ready made,
-pulsed creates and checks them.
+before. The bare driver writes into a table of three columns and gets its rows ready made; pulsed
+creates and checks them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks import raw_postgres, raw_sqlite
+from benchmarks import bare_postgres, bare_sqlite
 from benchmarks.app import declare
 from benchmarks.databases import Database, Server, SqliteDatabase
+from benchmarks.homes import HomeError
+from benchmarks.peers import PeerError, empty_place, run
+from benchmarks.peers.peer import GRAPHILE_MANY
 from benchmarks.processes import in_processes
 from benchmarks.results import PULSED, Results
 from benchmarks.scale import Scale
@@ -26,32 +30,37 @@ Act = tuple[Callable[..., float], Sequence[Any]]
 def measure_enqueue(server: Server, results: Results, scale: Scale) -> None:
     """Enqueue one by one through the sync API."""
     database = server.database()
-    driver = "sqlite3" if server.engine == "sqlite" else "psycopg"
     acts: dict[str, Act] = {
-        f"raw {driver}": raw_singly(database, scale.enqueue),
+        BARE[server.engine]: bare_singly(database, scale.enqueue),
         PULSED: (enqueue_singly, (database.url, scale.enqueue)),
     }
-    _in_turns(server, results, "enqueue", acts, scale.enqueue, scale.repeat)
+    for _ in range(scale.repeat):
+        _take_turns(server, results, "enqueue", acts, scale.enqueue)
 
 
-def raw_singly(database: Database, jobs: int) -> Act:
+BARE = {"postgres": "bare psycopg", "sqlite": "bare sqlite3"}
+BARE_ASYNC = {"postgres": "bare asyncpg", "sqlite": "bare sqlite3"}
+BARE_MANY = {"postgres": "bare asyncpg unnest", "sqlite": "bare sqlite3 executemany"}
+
+
+def bare_singly(database: Database, jobs: int) -> Act:
     if isinstance(database, SqliteDatabase):
-        return raw_sqlite.insert_singly, (str(database.path), jobs)
-    return raw_postgres.insert_singly, (database.url, jobs)
+        return bare_sqlite.insert_singly, (str(database.path), jobs)
+    return bare_postgres.insert_singly, (database.url, jobs)
 
 
 def measure_aenqueue(server: Server, results: Results, scale: Scale) -> None:
     """Enqueue one by one through the async API, with several callers at once on one loop."""
     database = server.database()
-    driver = "sqlite3" if isinstance(database, SqliteDatabase) else "asyncpg"
     acts: dict[str, Act] = {
-        f"raw {driver}": raw_singly(database, scale.enqueue)
+        BARE_ASYNC[server.engine]: bare_singly(database, scale.enqueue)
         if isinstance(database, SqliteDatabase)
-        else (raw_postgres.insert_singly_async, (database.url, scale.enqueue))
+        else (bare_postgres.insert_singly_async, (database.url, scale.enqueue))
     }
     for callers in CALLERS:
         acts[at_once(callers)] = (aenqueue_at_once, (database.url, scale.enqueue, callers))
-    _in_turns(server, results, "aenqueue", acts, scale.enqueue, scale.repeat)
+    for _ in range(scale.repeat):
+        _take_turns(server, results, "aenqueue", acts, scale.enqueue)
 
 
 CALLERS = (1, 10, 100)
@@ -62,30 +71,42 @@ def at_once(callers: int) -> str:
 
 
 def measure_bulk(server: Server, results: Results, scale: Scale) -> None:
-    """Enqueue many at once, in one transaction and as a stream."""
+    """Enqueue many at once, in one transaction and as a stream; beside a peer if asked."""
     database = server.database()
-    acts: dict[str, Act] = {}
+    acts: dict[str, Act] = {BARE_MANY[server.engine]: bare_many(database, scale.bulk)}
+    for call in (enqueue_many, enqueue_iter, aenqueue_many):
+        acts[f"{PULSED} {call.__name__}"] = (call, (database.url, scale.bulk))
+    for _ in range(scale.repeat):
+        _take_turns(server, results, "bulk", acts, scale.bulk)
+        if server.engine == "postgres" and "graphile-worker" in scale.peers:
+            _graphile_many(server, results, scale.bulk)
+
+
+def _graphile_many(server: Server, results: Results, jobs: int) -> None:
+    try:
+        with empty_place(GRAPHILE_MANY, server) as url:
+            said = run(GRAPHILE_MANY, url, str(jobs))
+    except (HomeError, PeerError) as error:
+        print(f"  {GRAPHILE_MANY.title} did not run: {error}", file=sys.stderr, flush=True)
+        return
+    rate = jobs / said["enqueue_seconds"]
+    results.add("bulk", server.engine, GRAPHILE_MANY.title, "jobs/s", rate)
+
+
+def bare_many(database: Database, jobs: int) -> Act:
     if isinstance(database, SqliteDatabase):
-        acts["raw sqlite3 executemany"] = (raw_sqlite.insert_many, (str(database.path), scale.bulk))
-    else:
-        for driver in ("asyncpg", "psycopg"):
-            arguments = (driver, database.url, scale.bulk)
-            acts[f"raw {driver} unnest"] = (raw_postgres.insert_many, arguments)
-    acts[f"{PULSED} enqueue_many"] = (enqueue_many, (database.url, scale.bulk))
-    acts[f"{PULSED} enqueue_iter"] = (enqueue_iter, (database.url, scale.bulk))
-    acts[f"{PULSED} aenqueue_many"] = (aenqueue_many, (database.url, scale.bulk))
-    _in_turns(server, results, "bulk", acts, scale.bulk, scale.repeat)
+        return bare_sqlite.insert_many, (str(database.path), jobs)
+    return bare_postgres.insert_many, (database.url, jobs)
 
 
-def _in_turns(
-    server: Server, results: Results, name: str, acts: dict[str, Act], jobs: int, repeat: int
+def _take_turns(
+    server: Server, results: Results, name: str, acts: dict[str, Act], jobs: int
 ) -> None:
     database = server.database()
-    for _ in range(repeat):
-        for subject, (act, arguments) in acts.items():
-            database.empty()
-            (seconds,) = in_processes(act, arguments)
-            results.add(name, server.engine, subject, "jobs/s", jobs / seconds)
+    for subject, (act, arguments) in acts.items():
+        database.empty()
+        (seconds,) = in_processes(act, arguments)
+        results.add(name, server.engine, subject, "jobs/s", jobs / seconds)
 
 
 def enqueue_singly(url: str, jobs: int) -> float:

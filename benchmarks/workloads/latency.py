@@ -12,23 +12,25 @@ import asyncio
 import contextlib
 import json
 import random
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import asyncpg
-import psycopg
-from psycopg import RawCursor
-
-from benchmarks import raw_postgres
+from benchmarks import bare_postgres
 from benchmarks.app import declare
-from benchmarks.databases import Batch, Database, Server, opened, ordered_id
+from benchmarks.databases import Batch, Database, Server, opened
+from benchmarks.homes import HomeError
+from benchmarks.peers import PeerError, empty_place, run
+from benchmarks.peers.peer import HUEY_PICKUP, Peer
 from benchmarks.processes import SPAWN, WorkerProcess, in_processes, wait_until_done
-from benchmarks.raw_postgres import CLAIM, PLANNER
 from benchmarks.results import PULSED, Results, percentile
 from benchmarks.scale import Scale
 from pulsed import Pulse
 
-CHANNEL = "bench"
+BARE = "bare LISTEN/NOTIFY"
+ASYNC = f"{PULSED}, aenqueue"
 GAPS = (0.015, 0.045)
 """Seconds between two submits; not in step with anything that the worker does."""
 
@@ -39,20 +41,44 @@ Latencies = list[float]
 
 
 def measure_pickup(server: Server, results: Results, scale: Scale) -> None:
-    """Let an idle worker pick up single jobs."""
+    """Let an idle worker pick up single jobs, in turns with the bare driver and with a peer."""
     for _ in range(scale.repeat):
-        if server.engine == "postgres":
-            raw = raw_pickup(server.database(), scale.pickups)
-            _percentiles(results, "pickup", server.engine, "raw LISTEN/NOTIFY", raw, (50, 99))
-        ours = our_pickup(server.database(), scale.pickups)
-        _percentiles(results, "pickup", server.engine, PULSED, ours, (50, 99))
+        for subject, act in pickups(server, scale).items():
+            try:
+                found = act(scale.pickups)
+            except (HomeError, PeerError) as error:
+                print(f"  {subject} did not run: {error}", file=sys.stderr, flush=True)
+                continue
+            _percentiles(results, "pickup", server.engine, subject, found, (50, 99))
 
 
-def our_pickup(database: Database, count: int) -> Latencies:
+def pickups(server: Server, scale: Scale) -> dict[str, Callable[[int], Latencies]]:
+    """Return the subjects, in the order in which they take turns."""
+    database = server.database()
+    found: dict[str, Callable[[int], Latencies]] = {}
+    if server.engine == "postgres":
+        found[BARE] = partial(bare_pickup, database)
+    found[PULSED] = partial(our_pickup, database)
+    found[ASYNC] = partial(our_pickup, database, submit=asubmit_stamps)
+    if server.engine == "sqlite" and any(name.startswith("huey") for name in scale.peers):
+        found |= {peer.title: partial(peer_pickup, peer, server) for peer in HUEY_PICKUP}
+    return found
+
+
+def peer_pickup(peer: Peer, server: Server, count: int) -> Latencies:
+    """Return how long a peer took for each job, by its own script."""
+    with empty_place(peer, server) as place:
+        found: Latencies = run(peer, place, str(count), *map(str, GAPS))["latencies"]
+    return found
+
+
+def our_pickup(
+    database: Database, count: int, submit: Callable[..., None] | None = None
+) -> Latencies:
     database.empty()
     with WorkerProcess(database.url):
         wait_until_ready(database.url)
-        in_processes(submit_stamps, ((database.url,), count))
+        in_processes(submit or submit_stamps, ((database.url,), count))
         return picked_up(database, count)
 
 
@@ -78,66 +104,42 @@ def submit_stamps(urls: tuple[str, ...], count: int) -> None:
             app = stack.enter_context(Pulse(url))
             jobs.append(declare(app).stamp)
             app.jobs.counts()  # connects
-        for gap in _gaps(count):
+        for gap in gaps(count):
             for job in jobs:
                 time.sleep(gap)
                 job.enqueue(time.time_ns())
 
 
-def raw_pickup(database: Database, count: int) -> Latencies:
+def asubmit_stamps(urls: tuple[str, ...], count: int) -> None:
+    """Submit so many through the async API."""
+    asyncio.run(_asubmit_stamps(urls[0], count))
+
+
+async def _asubmit_stamps(url: str, count: int) -> None:
+    async with Pulse(url) as app:
+        job = declare(app).stamp
+        await app.jobs.acounts()  # connects
+        for gap in gaps(count):
+            await asyncio.sleep(gap)
+            await job.aenqueue(time.time_ns())
+
+
+def bare_pickup(database: Database, count: int) -> Latencies:
     """One process inserts and notifies; another one is notified, claims, and reads the clock."""
-    database.empty()
     latencies: Any = SPAWN.SimpleQueue()
     ready = SPAWN.Event()
-    receiver = SPAWN.Process(target=receive_stamps, args=(database.url, count, ready, latencies))
-    receiver.start()
-    ready.wait(30)
-    in_processes(insert_stamps, (database.url, count))
-    found: Latencies = latencies.get()
-    receiver.join()
+    arguments = (database.url, count, ready, latencies)
+    with bare_postgres.table(database.url):
+        receiver = SPAWN.Process(target=bare_postgres.receive_stamps, args=arguments)
+        receiver.start()
+        ready.wait(30)
+        in_processes(bare_postgres.insert_stamps, (database.url, gaps(count)))
+        found: Latencies = latencies.get()
+        receiver.join()
     return found
 
 
-def receive_stamps(url: str, count: int, ready: Any, latencies: Any) -> None:
-    latencies.put(raw_postgres.run(_receive_stamps(url, count, ready)))
-
-
-async def _receive_stamps(url: str, count: int, ready: Any) -> Latencies:
-    listening = await asyncpg.connect(url)
-    claiming = await asyncpg.connect(url, server_settings=PLANNER)
-    told = asyncio.Event()
-    await listening.add_listener(CHANNEL, lambda *_: told.set())
-    worker, found = ordered_id(), Latencies()
-    await claiming.fetch(CLAIM, 100, worker)  # prepares
-    ready.set()
-    while len(found) < count:
-        await told.wait()
-        told.clear()
-        for row in await claiming.fetch(CLAIM, 100, worker):
-            found.append((time.time_ns() - json.loads(row[1])["sent"]) / 1e6)
-    await listening.close()
-    await claiming.close()
-    return found
-
-
-def insert_stamps(url: str, count: int) -> None:
-    """Insert and notify in one statement: a round trip and a commit less than any other way."""
-    statement = f"""
-        WITH added AS (
-            INSERT INTO pulse_jobs (id, queue, topic, status, priority, payload, next_run_at,
-                submitted_at)
-            VALUES ($1, 'default', 'stamp', 'PENDING', 0, $2, now(), now()) RETURNING queue)
-        SELECT pg_notify('{CHANNEL}', queue) FROM added"""
-    with psycopg.connect(
-        url, autocommit=True, prepare_threshold=0, cursor_factory=RawCursor
-    ) as connection:
-        connection.execute("SELECT 1")
-        for gap in _gaps(count):
-            time.sleep(gap)
-            connection.execute(statement, (ordered_id(), f'{{"sent":{time.time_ns()}}}'))
-
-
-def _gaps(count: int) -> Latencies:
+def gaps(count: int) -> Latencies:
     chance = random.Random(1)
     return [chance.uniform(*GAPS) for _ in range(count)]
 

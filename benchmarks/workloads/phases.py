@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.databases import Database, Server
+from benchmarks.homes import CACHE
 from benchmarks.processes import ROOT
 from benchmarks.results import PULSED, Results
 from benchmarks.scale import Scale
@@ -27,6 +28,11 @@ from benchmarks.scale import Scale
 PHASES = ("clean", "idle in transaction", "recovery")
 RATE, WORKERS = 800, 64
 STOP_WITHIN = 20.0
+SERIES = CACHE / "long-horizon.jsonl"
+"""All samples of the last run, with the names of their phases."""
+DEAD = "dead_rows"
+
+Record = dict[str, Any]
 
 
 def phase(name: str) -> str:
@@ -37,16 +43,37 @@ def measure_phases(server: Server, results: Results, scale: Scale) -> None:
     """Run the adapter through the phases, and take the last two thirds of each."""
     database = server.database("phases")
     database.empty()
+    records: list[Record] = []
     with _adapter(database.url) as adapter:
         for name in PHASES:
             holding = _idle_in_transaction(database.url) if name == PHASES[1] else nullcontext()
             with holding:
-                samples = _watch(adapter, scale.phase_seconds)
-            for metric, values in samples.items():
-                results.add("phases", server.engine, phase(name), metric, *values)
-            dead = float(_dead_rows(database))
-            results.add("phases", server.engine, phase(name), "dead rows at the end", dead)
+                seen = _watch(adapter, scale.phase_seconds, database)
+            records += [record | {"phase": name} for record in seen]
+            _add(results, server.engine, name, _settled(seen))
+    _write(records)
     server.drop("phases")
+
+
+def _add(results: Results, engine: str, name: str, samples: dict[str, list[float]]) -> None:
+    dead = samples.pop(DEAD)
+    for metric, values in samples.items():
+        results.add("phases", engine, phase(name), METRICS[metric], *values)
+    results.add("phases", engine, phase(name), "dead rows at the end", dead[-1])
+
+
+def _settled(records: list[Record]) -> dict[str, list[float]]:
+    """Return the samples by metric, without those of the first third of a phase."""
+    samples: dict[str, list[float]] = {}
+    for record in records[len(records) // 3 :]:
+        samples.setdefault(record["metric"], []).append(record["value"])
+    return samples
+
+
+def _write(records: list[Record]) -> None:
+    """Keep every sample for the plot, a line each."""
+    SERIES.parent.mkdir(parents=True, exist_ok=True)
+    SERIES.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
 
 
 @contextmanager
@@ -79,21 +106,27 @@ METRICS = {
     "claim_p99_ms": "start p99 ms",
     "queue_depth": "due",
 }
+LAST = "queue_depth"
+"""What the adapter prints last of each set."""
 
 
-def _watch(adapter: subprocess.Popen[str], seconds: float) -> dict[str, list[float]]:
-    """Return the samples of a phase by metric, without those of its first third."""
+def _watch(adapter: subprocess.Popen[str], seconds: float, database: Database) -> list[Record]:
+    """Return the samples of a phase, and beside each set of them the dead rows."""
     assert adapter.stdout is not None
-    began = time.monotonic()
-    samples: dict[str, list[float]] = {}
-    while time.monotonic() - began < seconds:
+    give_up = time.monotonic() + seconds
+    records: list[Record] = []
+    while time.monotonic() < give_up:
         line = adapter.stdout.readline()
         if not line:
             raise RuntimeError("the adapter has ended in the middle of a phase")
-        record: dict[str, Any] = json.loads(line)
-        if record.get("metric") in METRICS and time.monotonic() - began > seconds / 3:
-            samples.setdefault(METRICS[record["metric"]], []).append(record["value"])
-    return samples
+        record: Record = json.loads(line)
+        if record.get("metric") not in METRICS:
+            continue
+        records.append({key: record[key] for key in ("t", "metric", "value")})
+        if record["metric"] == LAST:
+            dead = float(_dead_rows(database))
+            records.append({"t": record["t"], "metric": DEAD, "value": dead})
+    return records
 
 
 def _dead_rows(database: Database) -> int:

@@ -12,15 +12,16 @@ from typing import Any
 
 from benchmarks.app import Tasks
 from benchmarks.databases import Batch, Database, Server, opened
-from benchmarks.peers import STEPS, run
+from benchmarks.peers import empty_place, run
+from benchmarks.peers.peer import STEPS
 from benchmarks.processes import WorkerProcess, in_processes, wait_until_done
 from benchmarks.results import PULSED, Results
 from benchmarks.scale import Scale
-from benchmarks.workloads.enqueue import raw_singly
+from benchmarks.workloads.enqueue import bare_singly
 from benchmarks.workloads.latency import wait_until_ready
 from pulsed import Job
 
-COMMITS = "raw driver, a row for each commit"
+COMMITS = "bare driver, a row for each commit"
 ONE = f"{PULSED}, one workflow"
 MANY = f"{PULSED}, 100 workflows at once"
 AT_ONCE = 100
@@ -34,7 +35,7 @@ def measure_steps(server: Server, results: Results, scale: Scale) -> None:
     database = server.database()
     for _ in range(scale.repeat):
         database.empty()
-        act, arguments = raw_singly(database, scale.steps)
+        act, arguments = bare_singly(database, scale.steps)
         (seconds,) = in_processes(act, arguments)
         results.add("steps", server.engine, COMMITS, "steps/s", scale.steps / seconds)
         one = one_workflow(database, scale.steps)
@@ -63,7 +64,8 @@ def measure_steps_beside_peers(server: Server, results: Results, scale: Scale) -
     for _ in range(scale.repeat):
         ours = one_workflow(database, scale.steps)
         results.add("peers-steps", server.engine, ONE, "steps/s", ours)
-        said = run(STEPS, server, scale.steps)
+        with empty_place(STEPS, server) as url:
+            said = run(STEPS, url, str(scale.steps))
         subject = f"{STEPS.title} {said['version']}, one workflow"
         rate = said["jobs"] / said["seconds"]
         results.add("peers-steps", server.engine, subject, "steps/s", rate)
