@@ -43,7 +43,7 @@ class Rivalry:
         """Put some of the shares into words."""
         mine = results.find(self.workload, self.engine, self.ours, self.metric)
         assert mine is not None
-        those = ", ".join(f"{name} {share:.2g} ×" for name, share in shares.items())
+        those = ", ".join(f"{name} {_times(share)}" for name, share in shares.items())
         own = f"{readable(mine.median)} {self.metric}"
         return f"{self.what} on {ENGINES[self.engine]} ({own}): {those}"
 
@@ -75,7 +75,11 @@ RIVALRIES = (
 def headline(results: Results) -> str:
     """Return one line each about where it is ahead, where not, and how far from the driver."""
     lines = [_ahead(results), _behind(results), _ceiling(results)]
-    return "\n".join(line for line in lines if line)
+    return "\n".join(f"- {line}" for line in lines if line)
+
+
+def _times(share: float) -> str:
+    return f"{share:.2f} ×" if share < 10 else f"{share:.0f} ×"
 
 
 def _ahead(results: Results) -> str:

@@ -94,7 +94,7 @@ class Plots:
         for (engine, found), (axis,) in zip(bars.items(), axes, strict=True):
             ordered = sorted(found, key=lambda subject: statistics.median(found[subject]))
             _bars(axis, {subject: found[subject] for subject in ordered})
-            axis.set_title(f"{ENGINES[engine]}: jobs per second (longer is better)")
+            axis.set_title(f"{ENGINES[engine].split(',')[0]}: jobs per second (longer is better)")
         figure.supxlabel(
             "one worker process, jobs that do nothing, in turns on the same two cores", fontsize=8
         )
@@ -160,49 +160,32 @@ class Plots:
         return {int(k.split()[0].replace(",", "")): mb for k, mb in after.items() if k}
 
     def latency(self) -> None:
-        """Draw how soon a job starts."""
-        self.about("pickup", "steady")
-        figure, (left, right) = self._pyplot.subplots(1, 2, figsize=(10, 3.4))
-        groups: dict[str, list[float]] = {}
+        """Draw how soon an idle worker starts a job: p50, and behind it p99."""
+        self.about("pickup")
+        bars: dict[str, tuple[float, float]] = {}
         for engine, title in ENGINES.items():
-            for subject in self.of("pickup", engine, "p50 ms"):
-                values = [
-                    statistics.median(self.of("pickup", engine, f"p{p} ms")[subject])
-                    for p in (50, 99)
-                ]
-                groups[f"{title.split(',')[0]}\n{subject}"] = values
-        if not groups:
-            self._pyplot.close(figure)
+            slow = self.of("pickup", engine, "p99 ms")
+            for subject, samples in self.of("pickup", engine, "p50 ms").items():
+                pair = (statistics.median(samples), statistics.median(slow[subject]))
+                bars[f"{title.split(',')[0]}: {subject}"] = pair
+        if not bars:
             return
-        for at, (subject, (p50, p99)) in enumerate(groups.items()):
-            color = OURS if "\npulsed" in subject else BARE
-            left.bar(at - 0.2, p50, 0.4, color=color)
-            left.bar(at + 0.2, p99, 0.4, color=color, alpha=0.45)
-            for x, value in ((at - 0.2, p50), (at + 0.2, p99)):
-                left.annotate(f"{value:.1f}", (x, value), ha="center", va="bottom")
-        left.set_xticks(range(len(groups)), list(groups))
-        left.set_title("Pick-up by an idle worker, ms: p50 and p99")
-        for engine, title in ENGINES.items():
-            by_rate = sorted(
-                (int(subject.split()[1].replace(",", "")), subject)
-                for subject in self.of("steady", engine, "p50 ms")
+        figure, axis = self._pyplot.subplots(figsize=(8, 0.9 + 0.36 * len(bars)))
+        for name, (p50, p99) in reversed(bars.items()):
+            color = OURS if ": pulsed" in name else OTHERS
+            axis.barh(name, p99, color=color, alpha=0.35)
+            axis.barh(name, p50, color=color)
+            axis.annotate(
+                f"{p50:.1f} and {p99:.1f}",
+                (p99, name),
+                (3, 0),
+                textcoords="offset points",
+                va="center",
             )
-            for percent, style in ((50, "-"), (95, "--"), (99, ":")):
-                found = self.of("steady", engine, f"p{percent} ms")
-                right.plot(
-                    [rate for rate, _ in by_rate],
-                    [statistics.median(found[subject]) for _, subject in by_rate],
-                    style,
-                    marker="o",
-                    markersize=3,
-                    color=OURS if engine == "postgres" else "#047857",
-                    label=f"{title.split(',')[0]} p{percent}" if by_rate else None,
-                )
-        right.set_xlabel("jobs per second, open loop")
-        right.set_ylim(bottom=0)
-        right.set_title("Wait for the start under steady load, ms")
-        if right.get_legend_handles_labels()[0]:
-            right.legend(frameon=False, fontsize=8)
+        axis.set_xscale("log")
+        axis.set_xlim(0.5, 6 * max(p99 for _, p99 in bars.values()))
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_title("Idle pick-up, ms: p50, and p99 behind it (shorter is better)")
         self.save(figure, "latency.png")
 
     def long_horizon(self) -> None:

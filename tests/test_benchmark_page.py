@@ -5,9 +5,7 @@ import dataclasses
 import pytest
 
 from benchmarks import machine, redis_server, report, saved
-from benchmarks.databases import (
-    Server,
-)
+from benchmarks.databases import Server
 from benchmarks.headline import headline
 from benchmarks.parts import measure
 from benchmarks.peers.peer import PEERS
@@ -270,8 +268,8 @@ def test_the_headline_says_where_pulsed_is_ahead_and_where_it_is_not():
     ahead, behind, ceiling = headline(results).splitlines()
 
     times = "\N{MULTIPLICATION SIGN}"
-    assert f"(30 jobs/s): Procrastinate 3 {times}." in ahead
-    assert f"(30 jobs/s): PgQueuer 0.5 {times}, graphile-worker 1 {times}." in behind
+    assert f"(30 jobs/s): Procrastinate 3.00 {times}." in ahead
+    assert f"(30 jobs/s): PgQueuer 0.50 {times}, graphile-worker 1.00 {times}." in behind
     assert f"PostgreSQL drain, 500 slots, 0.60 {times}." in ceiling
 
 
@@ -296,7 +294,7 @@ def test_peers_take_turns_on_their_engine_and_slow_ones_get_fewer_jobs():
 
 
 def test_a_machine_without_redis_says_so(monkeypatch):
-    monkeypatch.setattr(redis_server.shutil, "which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _: None)
 
     with (
         pytest.raises(redis_server.RedisError, match="no redis-server on this machine"),
