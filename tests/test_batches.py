@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from pulsed.client import jobtype
 from pulsed.engine.worker import settler as settling
 from pulsed.engine.worker.settler import Settler
 from pulsed.engine.workflow.fan_out import CHILDREN
+from pulsed.engine.workflow.recorder import Recorder
 from pulsed.errors import StorageError, StorageRefused, TransientStorageError
 from pulsed.handler import Call, Handler
 from pulsed.model.backoff import RetryPolicy
@@ -31,7 +33,7 @@ from pulsed.store.base import Store
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import AT_ONCE_OPTIONS
-from tests.support.jobs import a_job, claim
+from tests.support.jobs import ALICE, a_job, claim
 from tests.support.parts import part_with
 from tests.support.servers import ServerThread
 from tests.support.workers import finished, submit, working
@@ -143,6 +145,36 @@ async def test_a_report_that_cannot_be_stored_holds_up_no_other(store, monkeypat
     assert await settler.tick()
     assert done.accepted == set(leases)
     await asyncio.wait_for(settler.flushed(), 60)
+
+
+async def test_an_unexpected_error_is_shown_once(store, monkeypatch, caplog):
+    """Not once for each report, nor inside of itself for each half of the batch."""
+    leases, done = await running_jobs(store, 8), Settled()
+    watched(store, monkeypatch, lambda _: ValueError("odd"))
+    settler = Settler(store, done)
+    for lease in leases:
+        settler.put(Report(lease, SEVEN))
+    assert await settler.tick()
+    assert settler.backlog == 8
+    assert caplog.text.count("waits (odd)") == 8
+    assert caplog.text.count("Traceback") == 1
+
+
+async def test_a_record_that_is_refused_shows_its_own_error_alone():
+    """Not inside of one for each half of the batch that it was in."""
+
+    async def refuse(records: Sequence[Report]) -> set[Lease]:
+        if records[0].lease.token == 0 or records[-1].lease.token == 0:
+            raise ValueError("odd")
+        return {each.lease for each in records}
+
+    records = [Report(Lease(UUID(int=n), n, ALICE), SEVEN) for n in range(8)]
+    recorder = Recorder[Report](refuse, "a checkpoint", size=lambda _: 1)
+    answers = [recorder.put(each) for each in records]
+    bad, *good = await asyncio.gather(*answers, return_exceptions=True)
+    assert isinstance(bad, ValueError)
+    assert bad.__context__ is None
+    assert good == [True] * 7
 
 
 async def test_a_report_that_is_refused_says_so_on_its_job_alone(store, monkeypatch):

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from pulsed.batches import TRANSACTION, Limits, first_batch, halves
 from pulsed.engine.workflow.outage import OUTAGE_BACKOFF
@@ -31,6 +31,8 @@ REFUSED = "the outcome could not be stored"
 LOCKED_AGAIN = 0.5
 """Seconds until a locked row is retried. Soon: when the lock is released, the lease may have
 expired, and a watchdog would count the run as failed."""
+
+T = TypeVar("T")
 
 size_of = attrgetter("size")
 
@@ -63,6 +65,8 @@ class Settler:
         self._empty.set()
         self._failures = 0
         self._failures_alone = 0
+        self._surprised = False
+        """Whether the traceback of an unexpected error was logged for this batch."""
 
     def put(self, report: Report) -> None:
         """Queue a report for the next batch."""
@@ -96,6 +100,7 @@ class Settler:
         batch = first_batch(waiting, size_of, Limits(self._most, TRANSACTION.bytes))
         del waiting[: len(batch)]
         self._in_flight = len(batch)
+        self._surprised = False
         try:
             left = await settle(batch)
             self._waiting = [*left, *self._waiting]
@@ -118,29 +123,28 @@ class Settler:
 
     async def _settle(self, batch: Sequence[Report]) -> Sequence[Report]:
         """Settle reports; returns those to retry when the database is back."""
-        try:
-            accepted = await self._store.settle(batch, within=self._shortest_lease())
-        except StorageBusy as error:
-            log.warning("reporting %s took too long (%s)", counted(len(batch), "outcome"), error)
+        answer = await _answer_of(self._store.settle(batch, within=self._shortest_lease()))
+        if isinstance(answer, StorageBusy):
+            log.warning("reporting %s took too long (%s)", counted(len(batch), "outcome"), answer)
             return await self._settle_free(batch)
-        except Exception as error:  # noqa: BLE001 - an outcome is kept, whatever the error
-            return await self._failed(batch, error, self._settle)
-        self._on_settled(batch, accepted)
+        if isinstance(answer, Exception):
+            return await self._failed(batch, answer, self._settle)
+        self._on_settled(batch, answer)
         return ()
 
     async def _settle_free(self, batch: Sequence[Report]) -> Sequence[Report]:
         """Settle reports, except those whose rows another session has locked."""
-        try:
-            accepted, locked = await self._store.settle_free(batch)
-        except StorageBusy as error:  # the table is locked, or the batch was too large
+        answer = await _answer_of(self._store.settle_free(batch))
+        if isinstance(answer, StorageBusy):  # the table is locked, or the batch was too large
             if len(batch) == 1:
                 self._put_aside(batch, LOCKED_AGAIN)
                 return ()
-            log.warning("%s not reported yet (%s)", counted(len(batch), "outcome"), error)
+            log.warning("%s not reported yet (%s)", counted(len(batch), "outcome"), answer)
             self._most = len(batch) // 2
             return batch
-        except Exception as error:  # noqa: BLE001
-            return await self._failed(batch, error, self._settle_free)
+        if isinstance(answer, Exception):
+            return await self._failed(batch, answer, self._settle_free)
+        accepted, locked = answer
         self._put_aside([each for each in batch if each.lease in locked], LOCKED_AGAIN)
         self._on_settled([each for each in batch if each.lease not in locked], accepted)
         return ()
@@ -159,7 +163,9 @@ class Settler:
     async def _settle_alone(self, report: Report, error: Exception) -> Sequence[Report]:
         """Retry a report that failed alone; if it was refused, fail its job instead."""
         if not isinstance(error, StorageRefused):
-            surprise = None if isinstance(error, StorageError) else error
+            # One traceback for a batch: its reports fail alike.
+            surprise = None if self._surprised or isinstance(error, StorageError) else error
+            self._surprised |= surprise is not None
             log.warning(
                 "the outcome of job %s waits (%s)", report.lease.job_id, error, exc_info=surprise
             )
@@ -183,3 +189,15 @@ class Settler:
         self._again += self._aside
         self._aside = []
         self._arrived.set()
+
+
+async def _answer_of(call: Awaitable[T]) -> T | Exception:
+    """Await a call; returns its error, because an outcome is kept whatever the error.
+
+    Returned and not raised, so that a retry does not run inside of an ``except``: the traceback of
+    its error would have this one's in it, and so on for each half of a batch.
+    """
+    try:
+        return await call
+    except Exception as error:  # noqa: BLE001
+        return error

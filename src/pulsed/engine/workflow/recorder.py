@@ -105,13 +105,17 @@ class Recorder(Generic[R]):
         except StorageBusy:  # one locked row must not hold up the others
             for each in batch:
                 self._write_apart(each)
+            return
         except Exception as error:  # noqa: BLE001 - raised in the waiting runs
-            if len(batch) > 1 and not concerns_everything(error):
-                for half in halves(batch):  # one refused record must not fail the others
-                    await self._write(half)
+            if len(batch) == 1 or concerns_everything(error):
+                for _, answer in batch:
+                    answer.set_exception(error)
                 return
-            for _, answer in batch:
-                answer.set_exception(error)
         else:
             for record, answer in batch:
                 answer.set_result(record.lease in held)
+            return
+        # One refused record must not fail the others. Not inside of the except: each half's error
+        # would have this one's traceback in its own.
+        for half in halves(batch):
+            await self._write(half)
