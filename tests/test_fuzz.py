@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from pulsed.handler.payload import encode_cleaned, encode_untyped
 from pulsed.listen_address import ListenAddress
 from pulsed.model.timetable import cron_timetable, describe, upcoming
 from pulsed.rpc.address import ServerAddress
+from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.contract import METHODS
 from pulsed.rpc.server.json_text import checked_json
 from pulsed.store.blocking import run_blocking
@@ -78,6 +79,16 @@ class Served:
             return error.code(), error.details() or ""
         return grpc.StatusCode.OK, ""
 
+    def stream(self, sent: Sequence[bytes]) -> tuple[grpc.StatusCode, str]:
+        """Send the messages of a stream, and read it to its end."""
+        call = self._channel.stream_stream(METHODS["StreamJobs"].path)(iter(sent), timeout=20)
+        try:
+            for _ in call:
+                pass
+        except grpc.RpcError as error:
+            return error.code(), error.details() or ""
+        return grpc.StatusCode.OK, ""
+
     def close(self) -> None:
         self._channel.close()
         self._server.stop()
@@ -114,6 +125,29 @@ def test_a_server_answers_bytes_that_are_no_message(served: Served, name: str, d
     assert_healthy(name, *served.call(name, data))
 
 
+def a_hello(worker: str) -> bytes:
+    hello = pb.Hello(worker_id=worker, queues=["default"], topics=[pb.Topic(name="test")])
+    return bytes(pb.StreamJobsRequest(hello=hello).SerializeToString())
+
+
+WITHDRAW = pb.StreamJobsRequest(withdraw=pb.Withdraw()).SerializeToString()
+"""Ends every grant that stands, which may be for a minute."""
+
+
+@fuzzed(60)
+@given(st.data())
+def test_a_server_answers_every_stream(served: Served, data: st.DataObject):
+    """Whatever comes first, and in whatever order; a good Hello half of the time."""
+    fuzzed_message = messages(pb.StreamJobsRequest, served.known).map(
+        lambda message: message.SerializeToString()
+    )
+    some = st.one_of(fuzzed_message, fuzzed_message, st.binary(max_size=100), st.just(WITHDRAW))
+    sent = data.draw(st.lists(some, max_size=5))
+    if data.draw(st.booleans()):
+        sent.insert(0, a_hello(served.known[2]))
+    assert_healthy("StreamJobs", *served.stream([*sent, WITHDRAW]))
+
+
 # -- the dashboard --------------------------------------------------------------------------------
 
 ROUTES = [route for route in PAGES if route.path != "/live"]  # a stream, which does not end
@@ -143,7 +177,18 @@ class Visited:
             visit = tab.post(path, **{name: _sendable(text) for name, text in fields.items()})
         return self._loop.run_until_complete(visit)
 
+    def live(self, query: str, headers: dict[str, str], leave_after: int) -> Any:
+        """Open the event stream, and leave it after some messages, or before the first."""
+        asked = self._tab.request("GET", f"/live?{query}", b"", headers, leave_after)
+        return self._loop.run_until_complete(asyncio.wait_for(asked, 20))
+
+    @property
+    def streams(self) -> int:
+        """How many event streams are open."""
+        return int(self._tab.app.inner.state.hub.streams)
+
     def close(self) -> None:
+        self._loop.run_until_complete(self._tab.app.inner.state.hub.close())
         self._loop.run_until_complete(self._app.aclose())
         self._loop.close()
 
@@ -174,6 +219,25 @@ def test_the_dashboard_answers_every_request(visited: Visited, data: st.DataObje
     for each in fields.values():
         if "<script>" in each:
             assert each not in answer.body, (route.path, fields)
+
+
+OF_STREAMS = ("last-event-id", "accept", "accept-encoding", "cache-control", "range", "origin")
+
+
+@fuzzed(15)
+@given(st.data())
+def test_an_event_stream_begins_and_ends_with_its_reader(visited: Visited, data: st.DataObject):
+    text = texts(*visited.known, "text/event-stream", "bytes=0-", "gzip", "http://evil.example")
+    values = text.map(lambda each: _sendable(each).encode("latin-1", "replace").decode("latin-1"))
+    headers = data.draw(st.dictionaries(st.sampled_from(OF_STREAMS), values, max_size=3))
+    query = urlencode(data.draw(st.dictionaries(text, text, max_size=2)), errors="replace")
+    answer = visited.live(query, headers, data.draw(st.integers(1, 2)))
+    assert answer.status < 500, (query, headers)
+    assert "Traceback" not in answer.body
+    assert all(
+        line.startswith(("event: ", "data: ")) for line in answer.body.split("\n") if line
+    ), (query, headers, answer.body[:200])
+    assert visited.streams == 0
 
 
 # -- parsers --------------------------------------------------------------------------------------

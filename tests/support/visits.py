@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
 from dataclasses import dataclass, field
@@ -57,8 +58,15 @@ class Tab:
         assert answer.status == 303, answer.text
         return await self.get(answer.location)
 
-    async def request(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
-        """Send a request and read its answer."""
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        leave_after: int | None = None,
+    ) -> Answer:
+        """Send a request and read its answer, or leave after so many messages of it."""
         parts = urlsplit(path)
         given = {"host": HOST} | self.headers | headers
         if self.cookies:
@@ -71,12 +79,21 @@ class Tab:
             "headers": [(name.encode(), value.encode()) for name, value in given.items()],
         }  # fmt: skip
         sent: list[dict[str, Any]] = []
+        left = asyncio.Event()
+        asked = False
 
         async def receive() -> dict[str, Any]:
+            nonlocal asked
+            if asked and leave_after is not None:
+                await left.wait()
+                return {"type": "http.disconnect"}
+            asked = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
+            if len(sent) == leave_after:
+                left.set()
 
         await self.app(scope, receive, send)
         return self._answer(sent)

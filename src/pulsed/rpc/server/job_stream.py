@@ -27,7 +27,7 @@ from pulsed.rpc.server.authentication import Authenticator
 from pulsed.rpc.server.checks import items as checks
 from pulsed.rpc.server.dispatcher import Dispatcher
 from pulsed.rpc.server.wait_list import Grant, Stream
-from pulsed.rpc.server.weight import check_weight
+from pulsed.rpc.server.weight import check_weight, parsed
 
 SLOW_READER = 10.0
 """Seconds in which a worker must read what is sent to it."""
@@ -153,7 +153,7 @@ class JobStream:
                 f"A message of a stream has at most {LARGEST_MESSAGE:,} bytes, not {len(data):,}.",
             )
         check_weight(pb.StreamJobsRequest, data, checks.MOST_TOPICS)
-        return pb.StreamJobsRequest.FromString(data)
+        return parsed(pb.StreamJobsRequest, data)
 
     def _checked(self, grant: Any, stream: Stream) -> Grant:
         if not self._authenticator.knows(self.caller):

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from pulsed.engine.load import LoadReader
 from pulsed.errors import StorageError
@@ -23,6 +22,7 @@ from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.server.access import READ, Caller, denied, unauthenticated
 from pulsed.rpc.server.admission import Account, Admission
 from pulsed.rpc.server.authentication import Authenticator
+from pulsed.rpc.server.weight import parsed
 
 SERVICE = "externalscaler.ExternalScaler"
 TARGET = 10
@@ -191,7 +191,4 @@ async def _read(context: Any, account: Account, kind: Any) -> Any:
     data = await account.read(context)
     if len(data) > LARGEST_REQUEST:
         raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "This request is too large.")
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise invalid(f"This is no {kind.DESCRIPTOR.name}: {error}.") from None
+    return parsed(kind, data)

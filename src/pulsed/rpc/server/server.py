@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
@@ -39,7 +38,7 @@ from pulsed.rpc.messages.contract import (
     WELCOME,
     Method,
 )
-from pulsed.rpc.messages.errors import Refusal, invalid, status_of
+from pulsed.rpc.messages.errors import Refusal, status_of
 from pulsed.rpc.server.access import Caller, unauthenticated
 from pulsed.rpc.server.admission import Admission
 from pulsed.rpc.server.answers import ANSWERED_ONCE, Answers, RequestKey
@@ -51,7 +50,7 @@ from pulsed.rpc.server.scaler import ScalerService
 from pulsed.rpc.server.scopes import Scopes
 from pulsed.rpc.server.services.all import services
 from pulsed.rpc.server.services.backend import Backend
-from pulsed.rpc.server.weight import check_weight
+from pulsed.rpc.server.weight import check_weight, parsed
 from pulsed.store.base import Store
 from pulsed.version import __version__
 
@@ -322,10 +321,7 @@ class Server:
             await asyncio.to_thread(check_weight, method.request, data, most)
         else:
             check_weight(method.request, data, most)
-        try:
-            return method.request.FromString(data)
-        except DecodeError as error:
-            raise invalid(f"This is no {method.request.DESCRIPTOR.name}: {error}.") from None
+        return parsed(method.request, data)
 
     async def _abort(
         self, context: Any, error: Exception, method: str, caller: Caller | None

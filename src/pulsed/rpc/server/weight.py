@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError
 
 from pulsed.handler.payload import MAX_TEXT
 from pulsed.rpc.messages.errors import Refusal, invalid
@@ -186,3 +187,11 @@ def _too_many(what: str) -> Refusal:
     return Refusal(
         grpc.StatusCode.RESOURCE_EXHAUSTED, f"This request has {what}. Send several smaller ones."
     )
+
+
+def parsed(kind: Any, data: bytes) -> Any:
+    """Return the message of these bytes, whose weight was checked; or refuse them."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise invalid(f"This is no {kind.DESCRIPTOR.name}: {error}.") from None
