@@ -1,16 +1,24 @@
 """Pausing, limiting and overriding in the dashboard: queues, topics and limits."""
 
+from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
 
 from pulsed import Pulse, Rate
+from pulsed.client.bulk import start_bulk
+from pulsed.client.search import parse
+from pulsed.model.bulk import CANCEL
 from pulsed.model.control import ControlScope, Numbers
 from pulsed.store.base import Store
-from pulsed.web import Basic, Local, Role, dashboard
+from pulsed.web import Basic, Delegated, Local, Role, Visitor, dashboard
+from pulsed.web.routes import PAGES
 from tests.support.jobs import ALICE, TOPIC, a_job, a_policy
 from tests.support.visits import Answer, Tab
 from tests.web.test_pages import EVIL, EVIL_SHOWN
+
+NOW = datetime(2026, 11, 17, 9, tzinfo=UTC)
 
 pytestmark = pytest.mark.usefixtures("seed")
 
@@ -231,3 +239,35 @@ async def test_who_sees_no_payloads_does_not_see_what_a_limit_counts_by(
         assert "ada@example.com" not in (await viewer.get(page)).body.replace("%40", "@"), page
     assert "You may not see what a limit counts by" in (await viewer.get(pages[-1])).text
     assert "key 1" in (await viewer.get("/limits/openai")).text
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("sees", [False, True], ids=["without payloads", "with payloads"])
+async def test_who_sees_no_payloads_sees_no_keys(seed: Any, app: Pulse, role: Role, sees: bool):
+    """On any page: a key has what makes a job unique, such as the address of a user."""
+    key = "ada@example.com"
+    visitor = Visitor("vera", role, sees_payloads=sees)
+    tab = Tab(dashboard(app, access=Delegated(lambda _: visitor)))
+    first, second = a_job(key=key), a_job(key=key, limit_key=f"mail,{key}")
+    await seed.submit([first])
+    await seed.cancel([first.id])
+    await seed.submit([second])
+    where = [f"key:{key}", f"limit:mail,{key}"]
+    bulk = [await start_bulk(app.store, CANCEL, parse(q, NOW).where) for q in where]
+    pages = [
+        route.path.replace("{name:path}", "mail").replace("{token}", "1").replace("{id}", str(some))
+        for some in (first.id, second.id, *(each.id for each in bulk))
+        for route in PAGES
+        if route.method == "GET" and route.path != "/live" and role >= route.role
+    ]
+    pages += ["/jobs/complete?q=key:"]
+    bodies = {page: (await tab.get(page)).body.replace("%40", "@") for page in dict.fromkeys(pages)}
+    shown = [page for page, body in bodies.items() if key in body]
+    assert bool(shown) is sees, shown
+    taken = f"has taken its key {key!r}." if sees else "has taken its key."
+    assert taken in unescape(bodies[f"/jobs/{first.id}"])
+    found = await tab.get(f"/jobs?q=key:{key}")
+    assert ("You may not see the keys of jobs" in found.text) is not sees
+    other = await tab.get("/jobs?q=key:other")
+    is_told = [str(second.id) in each.body for each in (found, other)]
+    assert is_told == ([True, False] if sees else [is_told[0]] * 2)  # whether there is such a job

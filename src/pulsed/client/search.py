@@ -81,14 +81,9 @@ class Search:
         """The names of fields that it looks at in payloads."""
         return tuple(name for field in self.where.payload for name in field.path)
 
-    def without_payload(self, problem: str) -> Search:
-        """Return the search without its conditions on payloads, and a problem that says why."""
-        where = msgspec.structs.replace(self.where, payload=())
-        return replace(self, where=where, problems=(*self.problems, problem))
-
-    def without_limit(self, problem: str) -> Search:
-        """Return the search without its condition on a limit, and a problem that says why."""
-        where = msgspec.structs.replace(self.where, limit_key=None)
+    def without(self, problem: str, **conditions: Any) -> Search:
+        """Return the search with other values for conditions, and a problem that says why."""
+        where = msgspec.structs.replace(self.where, **conditions)
         return replace(self, where=where, problems=(*self.problems, problem))
 
 

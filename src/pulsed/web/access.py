@@ -28,7 +28,7 @@ class Role(IntEnum):
     """What a visitor may do; each role includes the ones below it."""
 
     VIEWER = 1
-    """See everything but payloads, results and headers."""
+    """See everything but payloads, results, headers, and the keys that are made from payloads."""
     OPERATOR = 2
     """See those, too; retry, cancel and signal jobs, pause schedules and run them now; drain and
     stop workers."""
@@ -47,7 +47,7 @@ class Visitor:
 
     @property
     def may_see_payloads(self) -> bool:
-        """Whether payloads, results and headers are shown."""
+        """Whether payloads, results, headers and keys are shown."""
         return self.role >= Role.OPERATOR if self.sees_payloads is None else self.sees_payloads
 
     def may(self, role: Role) -> bool:

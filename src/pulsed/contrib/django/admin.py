@@ -162,7 +162,7 @@ def _listed(request: HttpRequest) -> dict[str, Any]:
     chosen = f"{text} status:{status}" if status in known else text
     search = parse(chosen, datetime.now(UTC))
     if search.where.payload:
-        search = search.without_payload("Payloads can be searched in the dashboard.")
+        search = search.without("Payloads can be searched in the dashboard.", payload=())
     jobs: Page[Job[Any]] = Page()
     if not search.problems:
         before = _cursor(request)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from starlette.responses import Response
 
 from pulsed.client.search import NotUnderstood, instant
 from pulsed.errors import InvalidOption
-from pulsed.model.audit import AuditKey
+from pulsed.model.audit import AuditEntry, AuditKey
+from pulsed.web.redaction import HIDDEN
 from pulsed.web.site import PageCall
 
 PAGE_SIZE = 50
@@ -38,8 +41,23 @@ async def show(call: PageCall) -> Response:
     is_last = len(entries) <= PAGE_SIZE
     older = None if is_last else call.url("/audit", **given, before=_written(shown[-1].key))
     return await call.page(
-        "audit.html", entries=shown, older=older, given=given, problems=problems, before=before
+        "audit.html",
+        entries=shown,
+        detail=partial(_detail, sees=call.visitor.may_see_payloads),
+        older=older,
+        given=given,
+        problems=problems,
+        before=before,
     )
+
+
+def _detail(entry: AuditEntry, *, sees: bool) -> str:
+    """Return what an act was about; a filter may name data that not every visitor may see."""
+    return entry.detail if sees or _OF_DATA.search(entry.detail) is None else HIDDEN
+
+
+_OF_DATA = re.compile(r"(?:^| )(?:payload|key|limit_key)=")
+"""Conditions of a filter whose values come from payloads."""
 
 
 def _time(text: str, now: datetime, problems: list[str]) -> datetime | None:

@@ -18,6 +18,7 @@ from pulsed.client.search import NotUnderstood, Search, coming, in_words
 from pulsed.errors import InvalidOption
 from pulsed.model.bulk import CANCEL, DELETE, RETRY, RUN_NOW, BulkAct, BulkKind, BulkRow, Skip
 from pulsed.model.job import JobFilter, Status
+from pulsed.model.limit import split_key
 from pulsed.model.page import bound_of
 from pulsed.web.access import Role
 from pulsed.web.pages.jobs import search_of
@@ -166,18 +167,19 @@ async def operations(call: PageCall) -> Response:
 
 
 def _words(call: PageCall, row: BulkRow) -> str:
-    """Return which jobs an operation is about, without values that are hidden in payloads."""
+    """Return which jobs an operation is about, without values that are hidden from the visitor."""
     try:
         where = row.where
     except InvalidOption as error:
         return str(error)
-    shown = tuple(
-        field
-        for field in where.payload
-        if call.visitor.may_see_payloads and not any(map(call.site.redaction.hides, field.path))
-    )
-    hidden = "" if shown == where.payload else ", with hidden values in the payload"
-    return in_words(msgspec.structs.replace(where, payload=shown), row.started_at) + hidden
+    hides, sees = call.site.redaction.hides, call.visitor.may_see_payloads
+    payload = tuple(each for each in where.payload if sees and not any(map(hides, each.path)))
+    shown = msgspec.structs.replace(where, payload=payload)
+    if not sees:
+        limit = None if where.limit_key is None else split_key(where.limit_key)[0]
+        shown = msgspec.structs.replace(shown, key=None, limit_key=limit)
+    hidden = "" if shown == where else ", with hidden values"
+    return in_words(shown, row.started_at) + hidden
 
 
 def _instant(text: str) -> datetime:

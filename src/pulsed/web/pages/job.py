@@ -124,11 +124,13 @@ def _texts(call: PageCall, job: JobRow) -> dict[str, Any]:
 
 
 def _shown_hints(call: PageCall, job: JobRow, hints: Sequence[str]) -> Sequence[str]:
-    """Return why it does not run; the value that its limit counts by is from the payload."""
-    if call.visitor.may_see_payloads or job.limit_key is None:
+    """Return why it does not run; its key, and what its limit counts by, are from the payload."""
+    if call.visitor.may_see_payloads:
         return hints
-    name, _ = split_key(job.limit_key)
-    return [hint.replace(repr(job.limit_key), repr(name)) for hint in hints]
+    if job.limit_key is not None:
+        name, _ = split_key(job.limit_key)
+        hints = [hint.replace(repr(job.limit_key), repr(name)) for hint in hints]
+    return hints if job.key is None else [hint.replace(f" {job.key!r}", "") for hint in hints]
 
 
 def _possible_acts(job: JobRow, now: datetime) -> dict[str, Any]:

@@ -138,13 +138,25 @@ async def _listed(
 def search_of(call: PageCall, text: str, now: datetime) -> Search:
     """Return the search of a text, as far as the visitor may search."""
     found = parse(text, now)
-    if found.where.payload and not call.visitor.may_see_payloads:
-        return found.without_payload("You may not see payloads, so you cannot search them.")
-    if "," in (found.where.limit_key or "") and not call.visitor.may_see_payloads:
-        return found.without_limit("You may not see what a limit counts by, nor search for it.")
+    if not call.visitor.may_see_payloads:
+        return _without_data(found)
     hidden = [name for name in found.payload_names if call.site.redaction.hides(name)]
     if hidden:
-        return found.without_payload(f"{hidden[0]} is hidden in payloads, and cannot be searched.")
+        problem = f"{hidden[0]} is hidden in payloads, and cannot be searched."
+        return found.without(problem, payload=())
+    return found
+
+
+def _without_data(found: Search) -> Search:
+    """Return a search without data of users, which would tell whether there is a job with it."""
+    if found.where.payload:
+        problem = "You may not see payloads, so you cannot search them."
+        found = found.without(problem, payload=())
+    if found.where.key is not None:
+        found = found.without("You may not see the keys of jobs, nor search for them.", key=None)
+    if "," in (found.where.limit_key or ""):
+        problem = "You may not see what a limit counts by, nor search for it."
+        found = found.without(problem, limit_key=None)
     return found
 
 
@@ -249,9 +261,9 @@ def _id(text: str) -> UUID | None:
 async def complete(call: PageCall) -> Response:
     """Return what the text of the search box may become."""
     known = await call.site.shared.get("known", lambda: _known(call), seconds=KNOWN_SECONDS)
-    if not call.visitor.may_see_payloads:  # what a limit counts by is from payloads
+    if not call.visitor.may_see_payloads:  # keys, and what a limit counts by, are from payloads
         names = {split_key(key)[0] for key in known.limits}
-        known = replace(known, limits=_sorted(names))
+        known = replace(known, keys=(), limits=_sorted(names))
     return JSONResponse(searching.complete(call.query.get("q", ""), known))
 
 
