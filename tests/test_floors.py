@@ -291,6 +291,15 @@ async def test_a_full_claim_takes_all_new_priorities_before_a_lower_one(store):
     assert claimed == [50, 40, 40, 40, 30, 0, 0, 0]
 
 
+async def test_each_topic_has_its_own_policy_in_every_claim(store):
+    often, once = a_policy("often", max_attempts=9), a_policy("once", max_attempts=1)
+    await store.submit([a_job(topic=topic) for topic in ("once", "often", "once", "often")])
+    first = await claim(store, topics=[often, once], limit=1)
+    rest = await claim(store, topics=[often, once], limit=10)
+    attempts = [(run.topic, run.max_attempts) for run in first + rest]
+    assert attempts == [("once", 1), ("often", 9), ("once", 1), ("often", 9)]
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_a_claim_returns_the_best_of_what_is_due_whatever_priorities_arrive(
     store: SqlStore, clock: Clock, seed: int

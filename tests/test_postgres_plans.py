@@ -21,6 +21,8 @@ from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.sql.statement import Sql
 from pulsed.store.verbs import reads, search
 from pulsed.store.verbs.script import drive
+from pulsed.store.verbs.topics import Topics
+from tests.support.jobs import a_policy
 from tests.support.statements import names_of, postgres_engine, sql_of
 from tests.test_store_search import EVERY_FILTER, searches
 
@@ -44,6 +46,7 @@ PLANS = {
     "levels": [DUE, SUSPECTS, LIMITED],
     "others_first": [DUE],
     "claim": [DUE, DUE, DUE, BY_ID],
+    "claim_plain": [DUE, DUE, DUE, BY_ID],
     "claim_suspect": [DUE, DUE, SUSPECTS, ("pulse_jobs_suspects", ""), BY_ID],
     "claim_governed": [DUE, DUE, DUE, BY_ID],
     "claim_aged": [DUE, DUE, DUE, BY_ID, BY_ID],
@@ -195,7 +198,7 @@ def test_successes_are_looked_up_and_locked_in_the_order_of_their_ids(
 
 def test_the_limit_of_a_claim_and_of_a_reap_is_applied_once(planner):
     """Under a join, a LIMIT that is not materialized runs again for each row of the other side."""
-    for name in ("claim", "reap"):
+    for name in ("claim", "claim_plain", "reap"):
         limits = [
             node for node in explain(planner, sql_of(ENGINE, name)) if node["Node Type"] == "Limit"
         ]
@@ -208,16 +211,7 @@ MANY_TOPICS, FOREIGN, OURS = 400, 300, 50
 @pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
 def test_a_claim_does_not_compare_each_job_with_each_topic(planner, analyzed):
     """Neither the jobs that it skips nor those that it leases."""
-    planner.execute(f"TRUNCATE {SCHEMA}.pulse_jobs")
-    for topic, number in (("foreign", FOREIGN), ("t7", OURS)):
-        planner.execute(
-            f"""INSERT INTO {SCHEMA}.pulse_jobs (id, queue, topic, status, payload, next_run_at,
-                submitted_at)
-            SELECT gen_random_uuid(), 'default', '{topic}', 'PENDING', '{{}}', now(), now()
-            FROM generate_series(1, {number})"""
-        )
-    if analyzed:
-        planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
+    fill_with_foreign_jobs(planner, analyzed=analyzed)
     topics = [
         {"t_topic": f"t{n}", "t_max_attempts": 3, "t_lease_ms": 1} for n in range(MANY_TOPICS)
     ]
@@ -229,6 +223,32 @@ def test_a_claim_does_not_compare_each_job_with_each_topic(planner, analyzed):
     assert update["Actual Rows"] == OURS
     visited = sum(visits(node) for node in plan if node["Node Type"] == "CTE Scan")
     assert visited <= 3 * (MANY_TOPICS + FOREIGN + OURS)
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+def test_neither_does_the_short_form(planner, analyzed):
+    fill_with_foreign_jobs(planner, analyzed=analyzed)
+    topics = Topics([a_policy(f"t{n}") for n in range(MANY_TOPICS)])
+    place = {"priority": 0, "at": "-infinity", "last": UUID(int=0), "claimed": 0.0, "walked": 1e9}
+    params = {"names": topics.listed, "queue": "default", "most": OURS, "worker": UUID(int=1)}
+    plan = run_explained(planner, "claim_plain", params | place | topics.policies[0])
+    (update,) = (node for node in plan if node["Node Type"] == "ModifyTable")
+    assert update["Actual Rows"] == OURS
+    (topic_scan,) = (node for node in plan if node["Node Type"] == "Function Scan")
+    assert visits(topic_scan) == MANY_TOPICS
+
+
+def fill_with_foreign_jobs(planner, *, analyzed):
+    planner.execute(f"TRUNCATE {SCHEMA}.pulse_jobs")
+    for topic, number in (("foreign", FOREIGN), ("t7", OURS)):
+        planner.execute(
+            f"""INSERT INTO {SCHEMA}.pulse_jobs (id, queue, topic, status, payload, next_run_at,
+                submitted_at)
+            SELECT gen_random_uuid(), 'default', '{topic}', 'PENDING', '{{}}', now(), now()
+            FROM generate_series(1, {number})"""
+        )
+    if analyzed:
+        planner.execute(f"ANALYZE {SCHEMA}.pulse_jobs")
 
 
 def run_explained(connection, name, params):
@@ -483,9 +503,10 @@ def test_what_is_left_of_a_schedule_is_looked_up_for_each_that_is_done(planner, 
     assert [node.get("Parent Relationship") for node in limits] == ["InitPlan"]
 
 
-def test_without_controls_a_claim_pays_two_probes_of_their_index(planner):
+@pytest.mark.parametrize("name", ["claim", "claim_plain"])
+def test_without_controls_a_claim_pays_two_probes_of_their_index(planner, name):
     """One finds nothing that governs the queue, before a job is read; one, no paused topic."""
-    plan = explain(planner, sql_of(ENGINE, "claim"))
+    plan = explain(planner, sql_of(ENGINE, name))
     probes = [node for node in plan if node.get("Relation Name") == "pulse_controls"]
     of_queue, of_topics = sorted(node["Index Cond"] for node in probes)
     assert of_queue.startswith("((scope = 'queue'::text) AND (name = $")

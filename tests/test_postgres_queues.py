@@ -20,7 +20,7 @@ from pulsed.store.verbs.script import drive
 from pulsed.store.verbs.topics import topics_of
 from tests.support.backends import only_postgres
 from tests.support.guards import check
-from tests.support.jobs import ALICE, a_job, claim, submitted
+from tests.support.jobs import ALICE, a_job, claim, claim_one, submitted
 from tests.support.statements import postgres_engine
 from tests.test_queue_races import FREE, a_claim_that_has_not_seen_the_pause
 
@@ -79,6 +79,31 @@ async def test_a_claim_finds_in_its_own_statement_that_no_control_governs_the_qu
     [guard] = re.findall(FREE, engine.claiming.claim.text)
     scenario = a_claim_that_has_not_seen_the_pause
     await check(backend, scenario, "claim", guard, instead="true")
+
+
+async def a_new_priority_goes_first(store, backend):
+    urgent = a_job(priority=5)
+    await store.submit([a_job(), a_job()])
+    await claim_one(store, limit=1)
+    await store.submit([urgent])
+    assert (await claim_one(store, limit=1)).job_id == urgent.id
+
+
+async def a_new_priority_comes_along(store, backend):
+    await store.submit([a_job(), a_job()])
+    await claim_one(store, limit=1)
+    await store.submit([a_job(priority=-5)])
+    assert [run.priority for run in await claim(store)] == [0, -5]
+
+
+@pytest.mark.parametrize(
+    "scenario, which", [(a_new_priority_goes_first, ">"), (a_new_priority_comes_along, "<")]
+)
+async def test_the_short_form_of_a_claim_is_for_one_priority(backend, scenario, which):
+    engine = backend.open().engine
+    other = rf"NOT EXISTS \(SELECT 1 FROM pulse_jobs [^)]*\)[^)]*priority {which} \$\d+::int\)"
+    [guard] = re.findall(other, engine.claiming.claim_plain.text)
+    await check(backend, scenario, "claim_plain", guard, instead="true")
 
 
 async def a_claim_that_comes_second(store, backend):

@@ -1,5 +1,6 @@
 """Taking guards out of a store's statements, to see that something fails without them."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -18,29 +19,36 @@ Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
 
 STILL_CLAIMABLE = "AND j.status NOT IN ('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
 """The guard in the UPDATE of a claim."""
-PICKS = {"claim": "pick"}
-"""On SQLite, the statement that a statement's choice of rows is in."""
+TWINS = {"claim": ("pick", "claim_plain")}
+"""Statements that have the guards of another one, too: on SQLite the one that picks its rows, on
+PostgreSQL its short form."""
 
 
 def unguarded(sql: Sql, guard: str, instead: str = " ") -> Sql:
     """Return a statement without a guard, whether it gets one row or many."""
-    assert not sql.single_row_text or guard in sql.single_row_text, (
+    pattern = guard_pattern(guard)
+    assert not sql.single_row_text or pattern.search(sql.single_row_text), (
         f"a single row has lost its guard {guard!r}"
     )
     return replace(
         sql,
-        text=sql.text.replace(guard, instead),
-        single_row_text=sql.single_row_text.replace(guard, instead),
+        text=pattern.sub(lambda _: instead, sql.text),
+        single_row_text=pattern.sub(lambda _: instead, sql.single_row_text),
     )
 
 
+def guard_pattern(guard: str) -> re.Pattern[str]:
+    """Return what finds a guard, whatever numbers a statement gives to its parameters."""
+    return re.compile(re.sub(r"\\\$\d+", r"\\$\\d+", re.escape(guard)))
+
+
 def without(store: SqlStore, statement: str, *guards: str, instead: str = " ") -> None:
-    """Take guards out of one of a store's statements, or of the one that picks its rows."""
+    """Take guards out of one of a store's statements, and out of its twins."""
     owner = owner_of(store.engine, statement)
-    names = [statement, PICKS.get(statement)]
+    names = [statement, *TWINS.get(statement, ())]
     places = [(owner, name) for name in names if name in names_of(owner)]
     for guard in guards:
-        guarded = [place for place in places if guard in getattr(*place).text]
+        guarded = [place for place in places if guard_pattern(guard).search(getattr(*place).text)]
         assert guarded, f"{statement} has lost its guard {guard!r}"
         for place in guarded:
             setattr(*place, unguarded(getattr(*place), guard, instead))

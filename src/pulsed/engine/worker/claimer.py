@@ -53,11 +53,6 @@ class SlotGroup(NamedTuple):
     slots: int
     free_slots: Callable[[], int]
 
-    @property
-    def has_enough(self) -> bool:
-        """Whether so many slots are free that a claim is worth its cost."""
-        return self.free_slots() >= max(1, self.slots // 4)
-
 
 class Claimer:
     """Decides when to claim, from which queue, for which group, and how much."""
@@ -89,6 +84,8 @@ class Claimer:
         self._in_doubt_until = 0.0
         self._failures = 0
         self._was_busy = False
+        self._unstarted: list[tuple[list[Assignment], float]] = []
+        """Claimed jobs, and when they were asked for: they start when the next claim is sent."""
         self.again_in: float | None = None
         """Seconds after which a rate permits a job that is due in one of the queues."""
         self._awaits_slot = False
@@ -130,7 +127,7 @@ class Claimer:
 
     async def _tick_and_pause(self) -> float | None:
         while not self.stopping:
-            is_drained = await self.tick() and not await self.linger()
+            is_drained = await self._fill_slots() and not await self.linger()
             self._failures = 0
             if is_drained and not self.stopping:
                 return self._pause()
@@ -147,6 +144,11 @@ class Claimer:
 
     async def tick(self) -> bool:
         """Fill the free slots once; True if all queues are drained."""
+        is_drained = await self._fill_slots()
+        self._start_claimed()
+        return is_drained
+
+    async def _fill_slots(self) -> bool:
         if self._prepare is not None:
             await self._prepare()
             self._prepare = None
@@ -161,7 +163,7 @@ class Claimer:
             for group in list(groups):
                 if self.stopping:
                     return False
-                free = group.free_slots()
+                free = self._free(group)
                 if free > 0 and await self._begin(self._claim(queue, group, free)) < free:
                     continue
                 # It is full, or it was given as many as asked for, and there may be more.
@@ -178,7 +180,7 @@ class Claimer:
         Not with several groups: jobs of one could not be claimed while another waits.
         """
         group = self._groups[0]
-        most = min(group.free_slots(), LINGER_FOR) if len(self._groups) == 1 else 0
+        most = min(self._free(group), LINGER_FOR) if len(self._groups) == 1 else 0
         if self.stopping or self.in_doubt or most <= 0 or not self._was_busy:
             return False
         self._was_busy = False
@@ -203,6 +205,7 @@ class Claimer:
         Only between two of its claims: a row of a claim in flight is not unknown. A run that has
         given its lease up began, and may not have stopped yet: its job waits for the watchdog.
         """
+        self._start_claimed()
         unknown = self._leases.unknown(await self._store.held(self._worker_id))
         if unknown:
             log.warning(
@@ -227,7 +230,7 @@ class Claimer:
         return claimed
 
     async def _begin(self, claim: Awaitable[list[Assignment]]) -> int:
-        """Await a claim and start its jobs; returns their number."""
+        """Await a claim and have its jobs started; returns their number."""
         asked_at = time.monotonic()
         try:
             claimed = await claim
@@ -238,26 +241,45 @@ class Claimer:
                 self._in_doubt_until = time.monotonic() + longest
         if claimed:
             self._was_busy = True
-            self._start(claimed, asked_at)
+            self._unstarted.append((claimed, asked_at))
+            # Not now: if slots are left, the next claim is sent first, and the database works while
+            # Python starts these.
+            asyncio.get_running_loop().call_soon(self._start_claimed)
         return len(claimed)
+
+    def _start_claimed(self) -> None:
+        unstarted, self._unstarted = self._unstarted, []
+        for claimed, asked_at in unstarted:
+            self._start(claimed, asked_at)
+
+    def _free(self, group: SlotGroup) -> int:
+        """Return how many slots of a group are not taken, by a run or by a job yet to start."""
+        if len(self._groups) > 1:
+            self._start_claimed()  # of which group they are does not matter then
+        return group.free_slots() - sum(len(claimed) for claimed, _ in self._unstarted)
+
+    def _has_enough(self, group: SlotGroup) -> bool:
+        """Whether so many slots are free that a claim is worth its cost."""
+        return self._free(group) >= max(1, group.slots // 4)
 
     async def _wait_for_slots(self) -> None:
         """Wait for a free slot, and up to ``GATHER`` seconds for more of them."""
-        while not any(group.free_slots() > 0 for group in self._groups) and not self.stopping:
+        while not any(self._free(group) > 0 for group in self._groups) and not self.stopping:
+            self._start_claimed()
             self._slot_freed.clear()
             if not self.in_doubt:
                 await self._slot_freed.wait()
             elif not await self._within(self._poll, self._slot_freed):
                 await self.release_unknown()
         until = time.monotonic() + GATHER
-        while not any(group.has_enough for group in self._groups) and not self.stopping:
+        while not any(self._has_enough(group) for group in self._groups) and not self.stopping:
             self._slot_freed.clear()
             if not await self._within(until - time.monotonic(), self._slot_freed):
                 break
 
     def _order(self) -> list[str]:
         """Return the queues in the order given, or in random order by their weights."""
-        if not isinstance(self._queues, Mapping):
+        if len(self._queues) == 1 or not isinstance(self._queues, Mapping):
             return list(self._queues)
         left = dict(self._queues)
         order = []

@@ -184,6 +184,7 @@ class Runner:
         assert task is not None
         now = loop.time()
         until, left = now + SLICE, self._turn
+        has_freed_slots = False
         while self._ready:
             run = self._ready.popleft()
             begun = start(run, self._in_thread)
@@ -194,7 +195,11 @@ class Runner:
                 self._begin_ready()
                 self._end(run, await finish(run, begun))
                 return
-            self._end(run, begun)
+            self._discard(run)
+            if not has_freed_slots:  # said once: what waits for slots goes on after the turn
+                has_freed_slots = True
+                self._on_free_slot()
+            self._pass_on(run, begun)
             now = loop.time()
             left -= 1
             if left == 0 or now > until or task.cancelling():
@@ -218,12 +223,18 @@ class Runner:
     # -- ends -------------------------------------------------------------------------------------
 
     def _end(self, run: Run, outcome: Outcome | None) -> None:
-        self.runs.discard(run)
-        self.in_processes.discard(run)
-        self.stuck.discard(run)
+        self._discard(run)
         # First the slot, then the report: the loop that is woken first goes first. The worker
         # waits for the next claim, so that should be in flight while reports are written.
         self._on_free_slot()
+        self._pass_on(run, outcome)
+
+    def _discard(self, run: Run) -> None:
+        self.runs.discard(run)
+        self.in_processes.discard(run)
+        self.stuck.discard(run)
+
+    def _pass_on(self, run: Run, outcome: Outcome | None) -> None:
         try:
             self._report(run, outcome)
         except Exception:  # the runs queued behind this one must start

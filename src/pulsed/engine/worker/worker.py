@@ -369,17 +369,17 @@ class Worker:
         waited = now - asked_at
         if self._abort_asked.is_set():  # no run starts any more
             waited = math.inf
-        for assignment in assignments:
-            if waited > assignment.lease_seconds:
-                self._settler.put(Report.of(assignment, Released()))
         find, store, workflows = self.registry.get, self.store, self._workflows
         arounds = self._around_runs
-        handlers = {topic: find(topic) for topic in {each.topic for each in assignments}}
-        runs = [
-            Run(each, handlers[each.topic], Context(each, store, workflows), arounds)
-            for each in assignments
-            if waited <= each.lease_seconds
-        ]
+        handler, topic, runs = None, None, []
+        for each in assignments:
+            if waited > each.lease_seconds:
+                self._settler.put(Report.of(each, Released()))
+                continue
+            if handler is None or each.topic != topic:
+                topic = each.topic
+                handler = find(topic)
+            runs.append(Run(each, handler, Context(each, store, workflows), arounds))
         self._runner.start(runs)
         self._run_events.started(runs, now)
 
@@ -390,7 +390,7 @@ class Worker:
         if outcome is None:
             self._leases.give_up([run.lease])
         else:
-            if isinstance(outcome, Failed):
+            if type(outcome) is Failed:
                 self._run_events.failed(run)
             self._settler.put(Report.of(run.assignment, outcome, run))
             self._job_log.ended(run, outcome)  # last: a user's log handler may raise

@@ -62,6 +62,31 @@ class PostgresClaimStatements(ClaimStatements):
         """Claim due jobs of all priorities, unless a control governs the queue."""
         return self._claim(d, self._best(suspects=False, guard=f"WHERE {is_free(d)}"))
 
+    @prepared()
+    def claim_plain(self, d: Dialect) -> str:
+        """Claim due jobs of the only priority in use, for topics that all have the same policy.
+
+        It claims nothing if a claimable job has another priority, or if a control governs the
+        queue. So an empty answer says nothing.
+        """
+        topics = f"""SELECT u.topic FROM unnest(:names::text[]) AS u(topic)
+            WHERE {is_unpaused(d, "u.topic")}"""
+        floor = self.floor(":at::timestamptz", ":claimed::float8", ":walked::float8")
+        picked = self.due(
+            "id AS picked_id",
+            topics,
+            ":priority::int",
+            floor,
+            ":last::uuid",
+            suspects=False,
+            guard=f"{self._has_one_priority(d)} AND {is_free(d)}",
+        )
+        return f"""WITH picked AS MATERIALIZED ({picked})
+            UPDATE {self.jobs} SET {lease_grant(d, ":")}
+            FROM picked
+            WHERE {d.same_id("j.id", "picked_id")} AND j.status NOT IN {NOT_CLAIMABLE}
+            RETURNING {assigned(d, {})}"""
+
     @prepared(LEVEL)
     def claim_suspect(self, d: Dialect) -> str:
         """Claim due suspects, unless a control governs the queue."""
@@ -111,6 +136,12 @@ class PostgresClaimStatements(ClaimStatements):
               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
               AND l.mode = 'RowExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()
               AND a.application_name ~ '/(claim|sync)$'"""
+
+    def _has_one_priority(self, d: Dialect) -> str:
+        """Return whether all claimable jobs of a queue have the same priority: two index probes."""
+        other = f"""SELECT 1 FROM {d.jobs} WHERE queue = :queue::text AND {IS_CLAIMABLE}
+            AND {UNLIMITED} AND priority"""
+        return f"NOT EXISTS ({other} > :priority::int) AND NOT EXISTS ({other} < :priority::int)"
 
     def _best(self, *, suspects: bool, guard: str = "") -> str:
         """Return the best due jobs, locked, one priority after the other."""

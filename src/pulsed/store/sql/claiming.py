@@ -55,8 +55,11 @@ class ClaimStatements(StatementGroup):
         *,
         suspects: bool,
         lock: bool = True,
+        guard: str = "",
     ) -> str:
         """Return the due jobs of one priority, best first: one range of the claim index.
+
+        A ``guard`` is a further condition, about the queue and not about a job.
 
         ``IS TRUE`` keeps the topics a subplan, which PostgreSQL hashes. A bare IN becomes a nested
         loop over all topics for each job, because sessions have hash joins off.
@@ -67,7 +70,7 @@ class ClaimStatements(StatementGroup):
             WHERE queue = :queue::text AND {claimable} AND priority = {priority}
               AND (next_run_at, id) > ({floor}, {last})
               AND next_run_at <= {d.now} AND (topic IN ({topics})) IS TRUE
-              AND {is_startable(d)}
+              AND {is_startable(d)} {f"AND {guard}" if guard else ""}
             ORDER BY next_run_at, id LIMIT :most::int {d.skip_locked if lock else ""}"""
 
     def _candidates(self, *, suspects: bool) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -27,6 +28,8 @@ _CONVERSIONS = {
     Kind.TEXTS: "to_texts({0}) if {0} else ()",
 }
 """How to convert values, unless the driver returns the struct's type; see ``Dialect.native``."""
+INSTANTS = 64
+"""Instants that are cached: jobs that were enqueued together are due at the same one."""
 INDENT = "\n        "
 LIST = f",{INDENT}    "
 _NEVER_NONE = (Kind.HEADERS, Kind.TEXTS)
@@ -112,7 +115,7 @@ class Reader(Generic[T]):
                 "struct": self._struct,
                 "to_uuid": d.uuid,
                 "to_time": d.time,
-                "to_instant": d.instant,
+                "to_instant": lru_cache(INSTANTS)(d.instant),
                 "to_headers": read_headers,
                 "to_texts": read_texts,
             }

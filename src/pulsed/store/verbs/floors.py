@@ -124,6 +124,11 @@ class Walk:
         """Whether a full scan is affordable, if nothing is due above the floors."""
         return self._since_full_scan() >= FULL_SCAN_SHARE * self._floors.full_scan_took
 
+    @property
+    def is_full_scan(self) -> bool:
+        """Whether this claim ignores the floors."""
+        return self._full_scan_began is not None
+
     def begin_full_scan(self) -> None:
         """Start to time the full scan."""
         self._full_scan_began = self._floors.clock()

@@ -119,7 +119,7 @@ def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
 def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script[Accepted]:
     """Return the leases whose success is stored, after a statement that ended ``count`` runs."""
     if count == len(reports):
-        return Accepted({report[0] for report in reports})
+        return Accepted(report[0] for report in reports)
     return (yield from settled_before(engine, reports))
 
 
