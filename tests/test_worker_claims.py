@@ -416,9 +416,41 @@ async def test_the_earliest_time_to_come_back_counts_of_all_queues(store: SqlSto
         ALICE,
         cast("Leases", None),
         queues=list(again_in),
-        groups=[SlotGroup([a_policy()], 1, lambda: 1)],
+        groups=[SlotGroup([a_policy()], 1, lambda _: 1)],
         poll=1.0,
         start=lambda *_: None,
     )
     assert await claimer.tick()
     assert claimer.again_in == 0.0
+
+
+async def test_the_next_claim_is_sent_before_the_jobs_of_the_last_one_start(store, monkeypatch):
+    """The database works while Python starts them."""
+    heard: list[str] = []
+    taken = 2
+
+    async def claim(_: Any, __: str, ___: Any, limit: int) -> Assignments:
+        nonlocal taken
+        heard.append(f"claim {limit}")
+        taken = 0
+        await asyncio.sleep(0)
+        if len(heard) > 1:
+            claimer.stop()
+            return Assignments()
+        return Assignments(cast("list[Assignment]", [object()] * limit))
+
+    def start(jobs: list[Assignment], _: float) -> None:
+        heard.append(f"start {len(jobs)}")
+
+    monkeypatch.setattr(store, "claim", claim)
+    claimer = Claimer(
+        store,
+        ALICE,
+        cast("Leases", None),
+        queues=["default"],
+        groups=[SlotGroup([a_policy()], 4, lambda unstarted: 4 - taken - unstarted)],
+        poll=1.0,
+        start=start,
+    )
+    await asyncio.wait_for(claimer.run(), 30)
+    assert heard == ["claim 2", "claim 2", "start 2"]

@@ -1,9 +1,11 @@
-"""Claiming: as many jobs as there are free slots, never more.
+"""Claiming: as many jobs as there are free slots.
 
-A job claimed ahead of its slot would lose an attempt when a sibling kills the process. So the
-claimer waits for free slots, claims for all of them at once, and when the queues are empty sleeps
-until a hint (a notification that jobs may have arrived) or the next poll. If it has just had jobs,
-it lingers first: a store that supports it may then push the next ones. No storage error ends it.
+A job claimed ahead of its slot may wait for one, and is interrupted when a sibling kills the
+process. So the claimer waits for free slots, claims for all of them at once, and only while
+handlers end at once for those that are about to be free (``Runner.room``). When the queues are
+empty it sleeps until a hint (a notification that jobs may have arrived) or the next poll. If it has
+just had jobs, it lingers first: a store that supports it may then push the next ones. No storage
+error ends it.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class SlotGroup(NamedTuple):
 
     topics: Sequence[TopicPolicy]
     slots: int
-    free_slots: Callable[[], int]
+    free_slots: Callable[[int], int]
+    """For how many more jobs there is room, besides so many that were claimed and will start."""
 
 
 class Claimer:
@@ -253,10 +256,10 @@ class Claimer:
             self._start(claimed, asked_at)
 
     def _free(self, group: SlotGroup) -> int:
-        """Return how many slots of a group are not taken, by a run or by a job yet to start."""
+        """Return for how many more jobs of a group there is room."""
         if len(self._groups) > 1:
             self._start_claimed()  # of which group they are does not matter then
-        return group.free_slots() - sum(len(claimed) for claimed, _ in self._unstarted)
+        return group.free_slots(sum(len(claimed) for claimed, _ in self._unstarted))
 
     def _has_enough(self, group: SlotGroup) -> bool:
         """Whether so many slots are free that a claim is worth its cost."""

@@ -28,7 +28,7 @@ from pulsed.engine.worker.run import (
 )
 from pulsed.engine.worker.threads import HandlerThreads
 from pulsed.model.job import Lease
-from pulsed.model.outcome import Outcome
+from pulsed.model.outcome import Outcome, Released
 
 log = logging.getLogger("pulsed.worker")
 
@@ -43,6 +43,15 @@ SMALLEST_TURN = 100
 """Runs in a turn, unless half of the slots are more. Between two turns the claimer claims for the
 free slots, so the database works while Python does; but small claims are expensive."""
 
+QUICK_RUNS = 100
+"""Runs in a row that have to end at once, or as many as there are slots, before a claim ahead."""
+
+MOST_AHEAD = 500
+"""Jobs claimed ahead at most, however many slots there are."""
+
+AHEAD_FOR = 0.1
+"""Seconds that jobs claimed ahead wait for their slots before they are handed back."""
+
 
 class Runner:
     """Owns all runs from start to end. For use in the event loop's thread only."""
@@ -56,7 +65,11 @@ class Runner:
         on_stuck: Callable[[], None],
         threads: HandlerThreads | None = None,
     ) -> None:
+        self._slots = slots
         self._turn = max(SMALLEST_TURN, slots // 2)
+        self._quick = 0
+        """Runs in a row that ended without suspending, in turns that were not too long."""
+        self._handing_back: asyncio.TimerHandle | None = None
         self._on_outcome = on_outcome
         self._on_free_slot = on_free_slot
         self._on_stuck = on_stuck
@@ -74,19 +87,35 @@ class Runner:
     def start(self, runs: Iterable[Run]) -> None:
         """Start runs: on the loop or, if neither handler nor surroundings are async, in threads."""
         plain = []
-        now = asyncio.get_running_loop().time()
         for run in runs:
             self.runs.add(run)
             if run.handler.in_process and self.processes is not None:
                 self._start_in_process(run, self.processes)
-            elif run.starts_on_loop:
+            elif run.starts_on_loop or self._started > self._slots:
                 self._ready.append(run)
             else:
-                plain.append(functools.partial(self._call, run))
-                self._arm(run, now)
+                plain.append(run)
         self._begin_ready()
         if plain:
-            self._threads.put(plain)
+            self._start_in_threads(plain)
+        if not self._is_quick:
+            self._see_to_surplus()
+
+    def room(self, unstarted: int = 0) -> int:
+        """Return for how many more jobs there is room, besides ``unstarted`` ones.
+
+        While handlers end at once, the slots of runs that are about to start count as free: the
+        next claim is in flight while those run.
+        """
+        here = self._here + unstarted
+        if not self._is_quick:
+            return self._slots - here
+        return min(self._slots - self._started, self._slots + min(self._slots, MOST_AHEAD) - here)
+
+    @property
+    def in_use(self) -> int:
+        """How many slots and processes have a run."""
+        return len(self.runs) - self._surplus
 
     def by_lease(self) -> Mapping[Lease, Run]:
         """Return the runs by their leases."""
@@ -133,12 +162,63 @@ class Runner:
         if self.processes is not None:
             await self.processes.close()
         self._threads.close()
+        if self._handing_back is not None:
+            self._handing_back.cancel()
         for run in self.stuck:
             if run.task is not None:
                 run.task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001
                 asyncio._unregister_task(run.task)  # noqa: SLF001 - documented for such uses
 
+    # -- jobs claimed ahead of their slots --------------------------------------------------------
+
+    @property
+    def _here(self) -> int:
+        """How many runs are not in processes."""
+        return len(self.runs) - len(self.in_processes)
+
+    @property
+    def _started(self) -> int:
+        """How many of them have started, and so have a slot."""
+        return self._here - len(self._ready)
+
+    @property
+    def _surplus(self) -> int:
+        """How many of them have no slot."""
+        return max(0, self._here - self._slots)
+
+    @property
+    def _is_quick(self) -> bool:
+        return self._quick >= max(QUICK_RUNS, self._slots) and self.processes is None
+
+    def _was_slow(self) -> None:
+        """Claim no more ahead: a handler suspended, runs in a thread, or takes its time."""
+        self._quick = 0
+        self._see_to_surplus()
+
+    def _see_to_surplus(self) -> None:
+        """Hand back what has no slot, unless slots become free soon."""
+        if self._surplus and self._handing_back is None:
+            loop = asyncio.get_running_loop()
+            self._handing_back = loop.call_later(AHEAD_FOR, self._hand_back)
+
+    def _hand_back(self) -> None:
+        self._handing_back = None
+        if self._is_quick:  # again: what is ready starts at once
+            return
+        for _ in range(min(self._surplus, len(self._ready))):
+            run = self._ready.pop()
+            self._end(run, Released() if run.stop is None else outcome_of_stop(run))
+
     # -- plain handlers ---------------------------------------------------------------------------
+
+    def _start_in_threads(self, runs: Iterable[Run]) -> None:
+        now = asyncio.get_running_loop().time()
+        calls = []
+        for run in runs:
+            self._arm(run, now)
+            calls.append(functools.partial(self._call, run))
+        self._was_slow()
+        self._threads.put(calls)
 
     def _call(self, run: Run) -> Callable[[], None]:
         return functools.partial(self._end, run, call(run))
@@ -174,24 +254,31 @@ class Runner:
     # -- async handlers ---------------------------------------------------------------------------
 
     def _begin_ready(self) -> None:
-        if self._ready:
+        if self._ready and self._started < self._slots:
             # Not create_task: an eager factory would start it at once, inside the current task.
             asyncio.Task(self._begin(), loop=asyncio.get_running_loop())
 
     async def _begin(self) -> None:
-        """Start ready runs, until one of them suspends and keeps this task."""
+        """Start ready runs that have slots, until one of them suspends and keeps this task."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         now = loop.time()
         until, left = now + SLICE, self._turn
-        has_freed_slots = False
+        has_freed_slots, may_be_full = False, True
         while self._ready:
+            if may_be_full and self._started >= self._slots:
+                return
             run = self._ready.popleft()
+            may_be_full = not run.starts_on_loop
+            if may_be_full:  # it was claimed ahead, and has a slot now
+                self._start_in_threads([run])
+                continue
             begun = start(run, self._in_thread)
             if isinstance(begun, Suspended):
                 if run.handler.is_async:  # otherwise it waits for a thread, which cannot be stopped
                     run.task = run.context._task = task  # noqa: SLF001 - the context is its own
                 self._arm(run, now)
+                self._was_slow()
                 self._begin_ready()
                 self._end(run, await finish(run, begun))
                 return
@@ -202,6 +289,9 @@ class Runner:
             self._pass_on(run, begun)
             now = loop.time()
             left -= 1
+            self._quick += 1
+            if now > until:
+                self._was_slow()
             if left == 0 or now > until or task.cancelling():
                 # The turn is over, or a handler cancelled the task that it took for its own: a new
                 # task starts the rest.
@@ -228,6 +318,7 @@ class Runner:
         # waits for the next claim, so that should be in flight while reports are written.
         self._on_free_slot()
         self._pass_on(run, outcome)
+        self._begin_ready()
 
     def _discard(self, run: Run) -> None:
         self.runs.discard(run)

@@ -347,11 +347,10 @@ class Worker:
         ]
         return [group for group in groups if group.topics]
 
-    def _free_slots(self) -> int:
-        here = len(self._runner.runs) - len(self._runner.in_processes)
-        return self.options.concurrency - here if self._may_claim() else 0
+    def _free_slots(self, unstarted: int = 0) -> int:
+        return self._runner.room(unstarted) if self._may_claim() else 0
 
-    def _free_processes(self) -> int:
+    def _free_processes(self, _unstarted: int) -> int:
         in_processes = len(self._runner.in_processes)
         return self.options.most_processes - in_processes if self._may_claim() else 0
 
@@ -463,7 +462,7 @@ class Worker:
             queues=tuple(self.queues),
             topics=tuple(handler.topic for handler in self.registry),
             slots=self.options.slots(self.registry),
-            running=len(self._runner.runs),
+            running=self._runner.in_use,
             stuck=len(self._runner.stuck),
             state=self._state(),
             version=__version__,
@@ -483,7 +482,7 @@ class Worker:
     def _status(self) -> str:
         """Return what a service manager shows about this worker."""
         slots = self.options.slots(self.registry)
-        return f"{self._state()}: {len(self._runner.runs)} of {counted(slots, 'slot')} in use"
+        return f"{self._state()}: {self._runner.in_use} of {counted(slots, 'slot')} in use"
 
     @property
     def _fence(self) -> Fence:

@@ -1,0 +1,195 @@
+"""Jobs that are claimed while those before them run: never more at once than there are slots."""
+
+import asyncio
+import threading
+
+import pytest
+
+from pulsed.engine.worker import runs as runs_module
+from pulsed.engine.worker.run import Run, StopReason
+from pulsed.engine.worker.runs import QUICK_RUNS, Runner
+from pulsed.model.outcome import Outcome, Released, Succeeded
+from tests.support.workers import all_finished, submit_many, until, working
+from tests.test_runner import some_runs
+
+SLOTS = 5
+
+
+class Running:
+    """A runner of few slots, and the outcomes of its runs."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome | None] = []
+        self.runner = Runner(
+            SLOTS, on_outcome=self.note, on_free_slot=lambda: None, on_stuck=lambda: None
+        )
+
+    def note(self, _: Run, outcome: Outcome | None) -> None:
+        self.outcomes.append(outcome)
+
+    async def run_quickly(self, count: int) -> None:
+        self.runner.start(some_runs(quick, count))
+        await self.runner.until_idle()
+        self.outcomes.clear()
+
+
+async def quick() -> None:
+    pass
+
+
+@pytest.fixture
+async def running(monkeypatch):
+    monkeypatch.setattr(runs_module, "SLICE", 3600)  # so that no machine is too slow
+    it = Running()
+    yield it
+    await it.runner.close()
+
+
+async def test_slots_of_runs_about_to_start_count_as_free_while_handlers_end_at_once(running):
+    runner = running.runner
+    await running.run_quickly(QUICK_RUNS - 1)
+    assert (runner.room(), runner.room(SLOTS)) == (SLOTS, 0)
+    await running.run_quickly(1)
+    assert (runner.room(), runner.room(SLOTS)) == (SLOTS, SLOTS)
+    assert runner.room(2 * SLOTS) == 0, "one batch ahead, and no more"
+    runner.start(some_runs(quick, 2 * SLOTS))
+    assert (runner.room(), runner.in_use) == (0, SLOTS)
+    await runner.until_idle()
+
+
+async def test_so_few_are_claimed_ahead_with_many_slots(monkeypatch, running):
+    await running.run_quickly(QUICK_RUNS)
+    monkeypatch.setattr(runs_module, "MOST_AHEAD", 2)
+    assert running.runner.room(SLOTS) == 2
+
+
+async def test_no_job_is_claimed_ahead_after_a_handler_that_waits(running):
+    async def waits() -> None:
+        await asyncio.sleep(0)
+
+    await running.run_quickly(QUICK_RUNS)
+    running.runner.start(some_runs(waits, 1))
+    await running.runner.until_idle()
+    assert running.runner.room(SLOTS) == 0
+
+
+async def test_no_job_is_claimed_ahead_after_a_plain_function(running):
+    await running.run_quickly(QUICK_RUNS)
+    running.runner.start(some_runs(lambda: None, 1))
+    await running.runner.until_idle()
+    assert running.runner.room(SLOTS) == 0
+
+
+async def test_no_job_is_claimed_ahead_while_handlers_take_their_time(running, monkeypatch):
+    await running.run_quickly(QUICK_RUNS)
+    monkeypatch.setattr(runs_module, "SLICE", -1)
+    await running.run_quickly(1)
+    assert running.runner.room(SLOTS) == 0
+
+
+async def test_jobs_claimed_ahead_wait_for_slots_and_are_handed_back(running, monkeypatch):
+    monkeypatch.setattr(runs_module, "AHEAD_FOR", 0.0)
+    release, begun = asyncio.Event(), []
+
+    async def waits() -> None:
+        begun.append(1)
+        await release.wait()
+
+    await running.run_quickly(QUICK_RUNS)
+    running.runner.start(some_runs(waits, 2 * SLOTS))
+    await until(lambda: len(running.outcomes) == SLOTS)
+    assert running.outcomes == [Released()] * SLOTS
+    assert (len(begun), running.runner.in_use) == (SLOTS, SLOTS)
+    release.set()
+    await running.runner.until_idle()
+    assert running.outcomes[SLOTS:] == [Succeeded("null")] * SLOTS
+    assert len(begun) == SLOTS
+
+
+async def test_nothing_is_handed_back_if_handlers_end_at_once_again(running):
+    await running.run_quickly(QUICK_RUNS)
+    running.runner.start(some_runs(quick, 2 * SLOTS))
+    running.runner._hand_back()
+    assert running.outcomes == []
+    await running.runner.until_idle()
+    assert running.outcomes == [Succeeded("null")] * 2 * SLOTS
+
+
+async def test_jobs_claimed_ahead_start_when_slots_become_free_in_time(running, monkeypatch):
+    monkeypatch.setattr(runs_module, "AHEAD_FOR", 3600)
+    release, now, most = asyncio.Event(), 0, 0
+
+    async def waits() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await release.wait()
+        now -= 1
+
+    await running.run_quickly(QUICK_RUNS)
+    running.runner.start(some_runs(waits, 2 * SLOTS))
+    await until(lambda: now == SLOTS)
+    release.set()
+    await running.runner.until_idle()
+    assert running.outcomes == [Succeeded("null")] * 2 * SLOTS
+    assert most == SLOTS
+
+
+async def test_plain_functions_claimed_ahead_wait_for_slots_too(running, monkeypatch):
+    monkeypatch.setattr(runs_module, "AHEAD_FOR", 3600)
+    release, lock, now, most = threading.Event(), threading.Lock(), 0, 0
+
+    def blocks() -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        release.wait(30)
+        with lock:
+            now -= 1
+
+    await running.run_quickly(QUICK_RUNS)
+    running.runner.start(some_runs(blocks, 2 * SLOTS))
+    await until(lambda: now == SLOTS)
+    release.set()
+    await running.runner.until_idle()
+    assert running.outcomes == [Succeeded("null")] * 2 * SLOTS
+    assert most == SLOTS
+
+
+async def test_a_job_claimed_ahead_that_lost_its_lease_is_not_reported(running, monkeypatch):
+    monkeypatch.setattr(runs_module, "AHEAD_FOR", 0.0)
+    release = asyncio.Event()
+    await running.run_quickly(QUICK_RUNS)
+    runs = some_runs(release.wait, SLOTS + 1)
+    running.runner.start(runs)
+    runs[-1].tell_to_stop(StopReason.LOST)
+    await until(lambda: len(running.outcomes) == 1)
+    assert running.outcomes == [None]
+    release.set()
+    await running.runner.until_idle()
+
+
+async def test_what_a_worker_hands_back_runs_later_with_all_its_attempts(store, monkeypatch):
+    monkeypatch.setattr(runs_module, "SLICE", 3600)
+    monkeypatch.setattr(runs_module, "QUICK_RUNS", 1)
+    monkeypatch.setattr(runs_module, "AHEAD_FOR", 0.0)
+    release, now, most = asyncio.Event(), 0, 0
+
+    async def wait_last(n: int) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        if n >= 40:
+            await release.wait()
+        now -= 1
+
+    ids = await submit_many(store, "wait_last", 60)
+    async with working(store, wait_last, concurrency=4) as it:
+        await until(lambda: it.worker.describe().running == 4 and now == 4)
+        await until(lambda: len(it.worker._runner.runs) == 4)
+        assert it.worker._free_slots() == 0
+        release.set()
+        jobs = await all_finished(store, ids)
+    assert most == 4
+    assert {(job.status, job.attempts) for job in jobs} == {("SUCCEEDED", 1)}
