@@ -154,6 +154,20 @@ class TestWhichDatabase:
         result = run("enqueue", "add", "a=1", "--app", "shop1:app", DATABASE_URL=url)
         assert result.exit_code == 0, result.output
 
+    @pytest.mark.parametrize(
+        "given, hint",
+        [
+            (("jobs", "list", "shop:app"), "with --app: pulsed jobs list --app MODULE:APP"),
+            (("doctor", "shop:app"), "with --app: pulsed doctor --app MODULE:APP"),
+            (("ui", "--app", "shop:app"), "without an option: pulsed ui MODULE:APP"),
+            (("worker", "--app", "shop:app"), "without an option: pulsed worker MODULE:APP"),
+        ],
+    )
+    def test_an_app_in_the_wrong_place_is_told_the_right_one(self, given, hint):
+        result = run(*given)
+        assert result.exit_code == 2
+        assert f"name the app {hint}\n" in result.stderr
+
     def test_looking_does_not_create_a_database(self, tmp_path):
         result = run("jobs", "list", "--url", f"sqlite:///{tmp_path}/none.db")
         assert result.exit_code == 4

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsed import Context, Pulse
+from pulsed.cli.options.dashboard import dashboard_beside
 from pulsed.cli.view.suggestions import suggestions
 from tests.support.commands import CLEAN
 from tests.support.terminals import CONTROL_C, ENTER, Terminal
@@ -32,6 +33,16 @@ def wait(name: str, shared: bool = False) -> str:
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in CLEAN:
         monkeypatch.delenv(name, raising=False)
+
+
+async def test_without_its_extra_the_dashboard_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    async with dashboard_beside(Pulse("sqlite://"), "viewer"):
+        assert re.search(r"no dashboard.+: pip install .+\[ui\]", capsys.readouterr().err)
+    async with dashboard_beside(Pulse("sqlite://"), None):  # --no-ui
+        assert not capsys.readouterr().err
 
 
 def test_the_first_hour_in_two_terminals(tmp_path: Path):

@@ -6,6 +6,7 @@ from django.test import TestCase
 
 from pulsed import testing
 from pulsed.contrib.django import app
+from pulsed.errors import ConfigError
 from tests.contrib_django.project.shop import tasks
 from tests.contrib_django.project.shop.models import Order
 
@@ -31,3 +32,12 @@ def test_a_drain_runs_tasks_in_the_transaction_of_the_test(alias: str):
         run_in_a_transaction(alias)
     assert Order.objects.count() == 0
     assert app.jobs.list() == []
+
+
+def test_a_drain_of_the_projects_own_jobs_is_refused_in_a_transaction(alias: str):
+    """A worker would not see them, and on SQLite wait for the transaction to end."""
+    with transaction.atomic(using=alias):
+        tasks.mail.enqueue("ada")
+        with pytest.raises(ConfigError, match=f"open on the database '{alias}'.+override"):
+            testing.drain(app)
+    assert [ran.topic for ran in testing.drain(app)] == [tasks.mail.module_path]

@@ -254,7 +254,10 @@ def test_the_command_line_enqueues_a_task_by_its_path():
 
 # -- limits ---------------------------------------------------------------------------------------
 
+with_options = pytest.mark.skipif(not tasks.TAKES_OPTIONS, reason="@task takes no limit")
 
+
+@with_options
 def test_a_limit_counts_the_jobs_of_a_task_per_argument():
     results = [
         tasks.serve.enqueue(1, "ada"),
@@ -276,6 +279,7 @@ def test_a_limit_counts_the_jobs_of_a_task_per_argument():
     assert (first.args, first.kwargs, first.return_value) == ([1, "ada"], {}, "ada")
 
 
+@with_options
 @pytest.mark.parametrize("limit", [0, "two", Limit(running=1, per="nobody")])
 def test_a_limit_that_a_task_cannot_have_is_refused_where_it_is_declared(limit: Any):
     with pytest.raises(Exception, match=r"running|limit"):

@@ -79,7 +79,7 @@ def main() -> None:
         python = given.python or find_python()
         good = [run_version(version, python) for version in given.django or VERSIONS]
     except NotPossible as error:
-        sys.exit(f"skipped: {error}")
+        sys.exit(f"Django's tests cannot be run here: {error}")
     sys.exit(0 if all(good) else 1)
 
 

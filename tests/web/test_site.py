@@ -24,3 +24,7 @@ async def test_the_site_builds_and_is_searched_from_its_folder(page: Page, tmp_p
     await expect(light).to_be_hidden()
     await mobile(page)
     await assert_fits(page)
+    await page.locator("label.md-header__button[for=__search]").click()
+    await page.keyboard.type("backoff jitter")
+    await expect(found.first).to_be_visible()
+    await assert_fits(page)

@@ -24,7 +24,13 @@ DATABASES = {
     }
 }
 BACKEND = "backport.BackportBackend" if IS_OLD else "backend.PulsedBackend"
-TASKS = {"default": {"BACKEND": f"pulsed.contrib.django.{BACKEND}", "QUEUES": ["default", "mail"]}}
+TASKS = {
+    "default": {
+        "BACKEND": f"pulsed.contrib.django.{BACKEND}",
+        "QUEUES": ["default", "mail"],
+        "OPTIONS": {"max_attempts": 5},
+    }
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"

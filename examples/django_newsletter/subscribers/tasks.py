@@ -13,7 +13,7 @@ else:
     from django_tasks import task
 
 
-@task(queue_name="mail", max_attempts=5)
+@task(queue_name="mail")
 def welcome(subscriber_id: int) -> None:
     subscriber = Subscriber.objects.get(id=subscriber_id)
     Mail.objects.create(address=subscriber.address, subject="Welcome")

@@ -33,6 +33,7 @@ from pulsed.errors import (
 
 DEBUG_VARIABLE = "PULSED_DEBUG"
 
+_EXTRA_APP = re.compile(r"unexpected extra argument \([\w.]+:\w+\)")
 # From click 8.2 on; before, the help was shown without an error.
 _NO_ARGUMENTS: type[click.UsageError] | tuple[()] = getattr(
     click.exceptions, "NoArgsIsHelpError", ()
@@ -123,7 +124,7 @@ def _code_after(run: Callable[[], Any]) -> int:
     except click.UsageError as error:
         say(error.format_message())
         if error.ctx is not None:
-            say(f"see {error.ctx.command_path} --help")
+            say(_how_it_takes_an_app(error, error.ctx) or f"see {error.ctx.command_path} --help")
         return Code.USAGE
     except CommandError as error:
         say(error.message)
@@ -144,6 +145,17 @@ def _code_after(run: Callable[[], Any]) -> int:
         say(f"this is a bug in pulsed, or in your app; {DEBUG_VARIABLE}=1 shows where it happened")
         return Code.FAILURE
     return code if isinstance(code, int) else Code.OK
+
+
+def _how_it_takes_an_app(error: click.UsageError, ctx: click.Context) -> str | None:
+    """Return how a command takes an app, if it was given in the way of other commands."""
+    app = next((each for each in ctx.command.params if each.name == "app"), None)
+    is_option = isinstance(error, click.NoSuchOption) and error.option_name == "--app"
+    if is_option and isinstance(app, click.Argument):
+        return f"name the app without an option: {ctx.command_path} MODULE:APP"
+    if isinstance(app, click.Option) and _EXTRA_APP.search(error.message):
+        return f"name the app with --app: {ctx.command_path} --app MODULE:APP"
+    return None
 
 
 def is_debugging() -> bool:

@@ -16,7 +16,7 @@ class Group(click.Group):
         """Return the command, or fail with the names that are similar."""
         name = args[0] if args else ""
         if args and not name.startswith("-") and self.get_command(ctx, name) is None:
-            similar = difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.5)
+            similar = difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.6)
             meant = f" Did you mean {' or '.join(similar)}?" if similar else ""
             ctx.fail(f"{ctx.command_path} has no command {name!r}.{meant}")
         return super().resolve_command(ctx, args)

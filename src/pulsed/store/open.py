@@ -187,6 +187,11 @@ def _hint(url: str) -> str:
 
 def require(url: str, extra: str, *modules: str) -> None:
     """Raise MissingDriver if a package that the URL needs is not installed."""
+    require_for(repr(redacted(url)), extra, *modules)
+
+
+def require_for(what: str, extra: str, *modules: str) -> None:
+    """Raise MissingDriver if a package that something needs is not installed."""
     import importlib.util  # noqa: PLC0415 - for drivers
 
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
@@ -194,7 +199,7 @@ def require(url: str, extra: str, *modules: str) -> None:
         from pulsed.extras import install_command  # noqa: PLC0415 - only to say so
 
         raise MissingDriver(
-            f"{redacted(url)!r} needs {' and '.join(missing)}, which "
+            f"{what} needs {' and '.join(missing)}, which "
             f"{'is' if len(missing) == 1 else 'are'} not installed: "
             f"{install_command(extra)}"
         )

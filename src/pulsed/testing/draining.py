@@ -109,6 +109,7 @@ class _Plan:
         self._settings: WorkerSettings = {"concurrency": slots, "poll": CANCEL_POLL}
         if queues := options.get("queues"):
             self._settings["queues"] = queues if isinstance(queues, str) else list(queues)
+        app.worker_parts({**self._settings})  # what it refuses is raised in the caller's thread
 
     def stop(self) -> None:
         """Hand the running jobs back and end; called in another thread."""

@@ -31,7 +31,7 @@ from pulsed.metrics.process import ProcessState, ServerState
 from pulsed.model.retention import Retention
 from pulsed.rpc.open import is_remote
 from pulsed.rpc.server.exposure import check_exposure, parsed
-from pulsed.store.open import open_store, require, where
+from pulsed.store.open import open_store, require_for, where
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.version import __version__
 from pulsed.wording import counted
@@ -149,7 +149,7 @@ def server(
         raise CommandError(
             "a server needs a database, not another server; give its URL.", Code.USAGE
         )
-    require(url, "server", "grpc", "grpc_health")
+    require_for("A server", "server", "grpc", "grpc_health")
     if options["reflection"]:
         _require_reflection()
     options["credentials"] = _credentials(options)

@@ -13,6 +13,7 @@ import click
 from pulsed.app import Pulse
 from pulsed.cli.exits import say
 from pulsed.errors import ConfigError
+from pulsed.extras import install_command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,6 +56,8 @@ async def dashboard_beside(
     packages = ("starlette", "jinja2", "uvicorn")
     is_installed = all(importlib.util.find_spec(name) for name in packages)
     if role is None or not (required or is_installed):
+        if role is not None:
+            say(f"no dashboard, which is not installed: {install_command('ui')}")
         yield
         return
     from pulsed.web.access import Role  # noqa: PLC0415 - only with the extra

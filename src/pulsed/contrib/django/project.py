@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -16,12 +16,16 @@ from pulsed.contrib.django.connection_hygiene import surround
 from pulsed.contrib.django.database_url import engine_of, url_of
 from pulsed.contrib.django.store import ProjectStore
 from pulsed.engine.submissions import SubmissionRecorder
-from pulsed.errors import StorageError
+from pulsed.errors import ConfigError, StorageError
 from pulsed.handler import Handler
 from pulsed.store.base import Store
 from pulsed.store.blocking import run_blocking
 from pulsed.store.encoded import bare
 from pulsed.store.sql_store.store import SqlStore
+
+if TYPE_CHECKING:
+    from pulsed.engine.worker.options import WorkerSettings
+    from pulsed.engine.worker.worker import WorkerParts
 
 DISCOVERY = "pulsed.contrib.django.discovery"
 """The module that imports the project's jobs and tasks."""
@@ -85,6 +89,17 @@ class ProjectPulse(Pulse):
         if self._submissions is not None:
             self._submissions.stop()
         self._store = self._submissions = None
+
+    def worker_parts(self, options: WorkerSettings) -> WorkerParts:
+        """Return what a worker is made of; refused in a transaction, which a worker cannot see."""
+        alias = self.database
+        if alias is not None and not self.is_sandboxed and connections[alias].in_atomic_block:
+            raise ConfigError(
+                f"A transaction is open on the database {alias!r}, and no worker sees its jobs "
+                "before the commit. In a TestCase, run them with `with override(app) as sandbox: "
+                "…; sandbox.drain()`; or use a TransactionTestCase."
+            )
+        return super().worker_parts(options)
 
     def handle(self, handler: Handler[Any]) -> None:
         """Run the jobs of a topic with a handler that was made elsewhere."""

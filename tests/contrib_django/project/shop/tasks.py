@@ -13,6 +13,16 @@ from tests.contrib_django.project.shop.models import Order
 FRAMEWORK = "django_tasks" if django.VERSION < (6, 0) else "django.tasks"
 task: Any = import_module(FRAMEWORK).task
 signals: Any = import_module(f"{FRAMEWORK}.signals")
+TAKES_OPTIONS = django.VERSION[:2] != (6, 0)
+"""Whether ``@task`` takes options of pulsed; otherwise only ``using`` does."""
+
+
+def task_with(**options: Any) -> Any:
+    """``@task`` with options of pulsed; a limit is left out where ``@task`` takes none of them."""
+    if TAKES_OPTIONS:
+        return task(**options)
+    options.pop("limit", None)
+    return lambda function: task(function).using(**options)
 
 
 @task
@@ -55,19 +65,19 @@ def leave():
     raise SystemExit("the task is done with it")
 
 
-@task(max_attempts=5, key="bill-{order_id}", timeout=30, expires=3600, tags=["money"])
+@task_with(max_attempts=5, key="bill-{order_id}", timeout=30, expires=3600, tags=["money"])
 def bill(order_id, cents=0):
     """A task with options of pulsed."""
     return cents
 
 
-@task(limit=Limit(running=1, per="customer"))
+@task_with(limit=Limit(running=1, per="customer"))
 def serve(order_id, customer="nobody"):
     """A task whose jobs share a limit for each customer."""
     return customer
 
 
-@task(limit=2)
+@task_with(limit=2)
 def print_label(order_id):
     """A task of which two may run at once."""
 
@@ -82,7 +92,7 @@ class OutOfPaper(Exception):
     """An error of the project's own."""
 
 
-@task(max_attempts=1)
+@task_with(max_attempts=1)
 def fail_in_its_own_way():
     """Raise an error that is not built in."""
     raise OutOfPaper("tray 2:\nof four")
