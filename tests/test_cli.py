@@ -157,13 +157,14 @@ class TestWhichDatabase:
     @pytest.mark.parametrize(
         "given, hint",
         [
-            (("jobs", "list", "shop:app"), "with --app: pulsed jobs list --app MODULE:APP"),
-            (("doctor", "shop:app"), "with --app: pulsed doctor --app MODULE:APP"),
-            (("ui", "--app", "shop:app"), "without an option: pulsed ui MODULE:APP"),
-            (("worker", "--app", "shop:app"), "without an option: pulsed worker MODULE:APP"),
+            (("jobs", "list", "shop:app"), "with --app: root jobs list --app MODULE:APP"),
+            (("doctor", "shop:app"), "with --app: root doctor --app MODULE:APP"),
+            (("ui", "--app", "shop:app"), "without an option: root ui MODULE:APP"),
+            (("worker", "--app", "shop:app"), "without an option: root worker MODULE:APP"),
         ],
     )
     def test_an_app_in_the_wrong_place_is_told_the_right_one(self, given, hint):
+        """The program is ``pulsed``, and ``root`` in this process."""
         result = run(*given)
         assert result.exit_code == 2
         assert f"name the app {hint}\n" in result.stderr

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
+from dev import ROOT
 from tests.django_suite.differences import DIFFERENCES
 from tests.django_suite.environment import Environment, NotPossible, find_python, prepared
 from tests.support.scratch_postgres import ScratchPostgres
 
 VERSIONS = ("6.0", "6.1")
-ROOT = Path(__file__).parents[2]
 
 
 def run(environment: Environment, database: str) -> Mapping[str, str | None]:

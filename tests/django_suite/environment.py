@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from dev import ROOT, wanted_stamp
+
 HOME = ROOT / ".django"
 OLDEST = (3, 12)
 NAMES = ("python3.13", "python3.12", "python3.14", "python3")
@@ -46,14 +47,15 @@ def is_new_enough(python: str) -> bool:
 
 
 def prepared(version: str, python: str) -> Environment:
-    """The environment for a version of Django, made if it is not complete."""
+    """The environment for a version of Django, made anew if dependencies have changed."""
     home = HOME / version
-    if not (home / "complete").exists():
+    stamp, wanted = home / "stamp", wanted_stamp()["needs"]
+    if not stamp.exists() or stamp.read_text("utf-8") != wanted:
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
         print(f"getting Django {version} and its tests into .django…", file=sys.stderr)  # noqa: T201
         install(home, version, python)
-        (home / "complete").touch()
+        stamp.write_text(wanted, "utf-8")
     return Environment(home / "venv/bin/python", home / "tests")
 
 
