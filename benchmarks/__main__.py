@@ -25,8 +25,6 @@ NEED_PEERS = ("peers-steps",)
 def main() -> None:
     arguments = parse()
     if arguments.report:
-        kept = saved.read() or sys.exit("nothing was saved yet; see bench --save")
-        report.write(kept)
         draw()
         return
     kept = (saved.read() if arguments.save else None) or Saved()
@@ -82,9 +80,12 @@ def ignore(kept: Saved) -> None:
 
 
 def draw() -> None:
+    """Draw the plots of what was saved, and write the page again, which shows those there are."""
+    kept = saved.read() or sys.exit("nothing was saved yet; see bench --save")
     if SERIES.exists():
         shutil.copy(SERIES, saved.FOLDER)
     plots.draw(saved.FILE, saved.FOLDER)
+    report.write(kept)
     print(f"wrote {report.PAGE}", file=sys.stderr)
 
 

@@ -203,10 +203,10 @@ class Plots:
                 points = [(r["s"], r["value"]) for r in records if r["metric"] == metric]
                 axis.plot(*zip(*points, strict=True), color=color, linewidth=1.2, label=label)
             axis.set_title(title)
-            axis.set_ylim(bottom=0)
+            axis.set_ylim(0, 1.2 * axis.get_ylim()[1])
             axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             _phases(axis, records)
-        axes[1].legend(frameon=False, loc="upper left", fontsize=8)
+        axes[1].legend(frameon=False, loc="upper right", fontsize=8)
         axes[-1].set_xlabel("seconds")
         self.save(figure, "long-horizon.png")
 

@@ -26,7 +26,7 @@ class Scale:
     steady_seconds: float = 5.0
     steady_rates: tuple[int, ...] = (100, 500, 1_000)
     """Jobs per second of the open-loop load."""
-    pickups: int = 600
+    pickups: int = 400
     """Jobs that an idle worker picks up; of a few, one moment of the disk decides the p99."""
     visits: int = 40
     """Requests of each page of the dashboard; of a few, one moment of the machine is the p95."""

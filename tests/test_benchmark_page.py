@@ -290,7 +290,7 @@ def test_peers_take_turns_on_their_engine_and_slow_ones_get_fewer_jobs():
 
     assert peers_of("postgres", scale) == ["procrastinate", "graphile-worker", "saq"]
     assert peers_of("sqlite", scale) == ["huey-1"]
-    assert [PEERS[name].size(10_000) for name in names] == [400, 50, 10_000, 1_000]
+    assert [PEERS[name].size(10_000) for name in names] == [200, 25, 10_000, 500]
 
 
 def test_a_machine_without_redis_says_so(monkeypatch):

@@ -55,7 +55,7 @@ def _huey(threads: int, *, results: bool) -> Peer:
         Promise("deleted before the run", stored, "one job", "no other worker gets it"),
         engine="sqlite",
         broker="sqlite",
-        share=0.04,
+        share=0.02,
         arguments=(str(threads), "results" if results else "none"),
     )
 
@@ -103,7 +103,7 @@ PEERS = {
         ("saq", "redis", "hiredis", "typing_extensions", "uvloop"),
         Promise("kept for ten minutes", "kept for ten minutes", _IN_MEMORY, "accepted"),
         broker="redis",
-        share=0.1,
+        share=0.05,
     ),
     "taskiq": Peer(
         "taskiq on Redis",
@@ -111,7 +111,7 @@ PEERS = {
         ("taskiq", "taskiq-redis", "hiredis", "uvloop"),
         Promise("acknowledged, kept in the stream", "none", _IN_MEMORY, "accepted"),
         broker="redis",
-        share=0.1,
+        share=0.05,
     ),
     "chancy": Peer(
         "Chancy",
@@ -125,21 +125,21 @@ PEERS = {
         "procrastinate_worker.py",
         ("procrastinate",),
         Promise("kept", "none", "one job", "accepted while the job runs or waits"),
-        share=0.005,
+        share=0.0025,
     ),
     "dbos": Peer(
         "DBOS",
         "dbos_queue.py",
         ("dbos",),
         Promise("kept", "kept", "one job", "refused, by owner"),
-        share=0.005,
+        share=0.0025,
     ),
     "absurd": Peer(
         "Absurd",
         "absurd_worker.py",
         ("absurd-sdk", "absurdctl"),
         Promise("kept", "kept", "one job", "refused, by run"),
-        share=0.005,
+        share=0.0025,
     ),
     "huey-1": _huey(1, results=True),
     "huey-1-no-results": _huey(1, results=False),
