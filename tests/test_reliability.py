@@ -56,3 +56,10 @@ def test_a_run_is_on_the_page_with_its_figures(tmp_path):
     assert "| A storm | `chaos` | 2030-01-01 | sqlite | 10 min | 4,321 jobs | 0 |" in made
     assert "| I1 | it is there | 4,321 | `tests/a.py::b` |" in made
     assert made.endswith("- Order\n")
+
+
+def test_removed_guards_are_on_the_page_by_engine_and_kind():
+    run = {"kind": "mutation", "date": "2030-01-01", "seconds": 60, "counts": {"mutants": 7}}
+    kinds = {"row locks": {"killed": 4, "explained": 2, "survived": 1}}
+    made = page("", "", [{**run, "engines": {"postgres": {"kinds": kinds}}}])
+    assert "| postgres | row locks | 7 | 4 | 0 | 2 | 1 |" in made

@@ -73,6 +73,7 @@ def page(faults: str, guarantees: str, runs: Sequence[Run]) -> str:
         _OPENING,
         "## The runs\n",
         *_runs(runs),
+        *_guards(runs),
         "\n## The invariants\n",
         *_invariants(invariants, runs),
         "\n## The faults\n",
@@ -114,6 +115,30 @@ def _runs(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         if left_out := run.get("left_out"):
             yield f"\nLeft out of {run.get('title', run['kind'])}: {'; '.join(left_out)}."
+
+
+def _guards(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield what became of statements without a guard, by engine and by what was removed."""
+    for run in runs:
+        if run["kind"] != "mutation":
+            continue
+        yield "\n## The guards\n"
+        yield _GUARDS
+        yield _line("engine", "removed", "mutants", *OUTCOMES)
+        yield _line(*["---"] * (3 + len(OUTCOMES)))
+        for engine, found in run["engines"].items():
+            for kind, counts in found["kinds"].items():
+                numbers = [counts.get(outcome, 0) for outcome in OUTCOMES]
+                yield _line(engine, kind, *map(_number, (sum(numbers), *numbers)))
+
+
+OUTCOMES = ("killed", "covered", "explained", "survived")
+_GUARDS = """\
+`dev.py mutate` takes one condition or one lock out of one statement, and runs the tests that use
+the statement. A mutant is killed if a test fails. It is covered if another guard of the statement
+does the same, and a test fails without both. It is explained if nothing can break without it;
+`tests/mutation/explained.py` says why.
+"""
 
 
 def _invariants(rows: Sequence[Row], runs: Sequence[Run]) -> Iterator[str]:

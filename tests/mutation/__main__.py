@@ -1,12 +1,13 @@
 """Removes each guard from each statement, and runs the tests that use it: `dev.py mutate`.
 
     python3 dev.py mutate
-    python3 dev.py mutate --only settling.settle
+    python3 dev.py mutate --engine postgres --only settling.settle
 
-A mutant is a statement with one condition that is always true. It is killed if a test fails. Guards
-that cover for each other survive alone, so those of a statement are then removed together. What
-still survives no test needs: write the test, or explain it in tests/mutation/explained.py. Exit
-code 1 says that there is one which is neither.
+A mutant is a statement with one condition that is always true, or without a lock, an order of
+locks, a MATERIALIZED or an ON CONFLICT. It is killed if a test fails. Guards that cover for each
+other survive alone, so those of a statement are then removed together. What still survives no test
+needs: write the test, or explain it in tests/mutation/explained.py. Exit code 1 says that there is
+one which is neither.
 """
 
 from __future__ import annotations
@@ -14,78 +15,93 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.chaos.checker import Check
-from tests.chaos.report import Report
-from tests.mutation.explained import is_explained
-from tests.mutation.mutants import engine_named, mutants
+from tests.mutation.changes import Kind
+from tests.mutation.memory import FOLDER, Memory
+from tests.mutation.mutants import mutants
 from tests.mutation.runner import Mutating
+from tests.mutation.score import Score
+from tests.mutation.verdicts import Outcome, Verdict
 
+TESTS = Path(__file__).resolve().parent.parent
 CORE = (
-    "test_guards", "test_schedule_guards", "test_workflow_guards", "test_limit_guards",
-    "test_prune_guards", "test_bulk_guards", "test_store_beat", "test_store_bulk",
-    "test_store_checkpoints", "test_store_children", "test_store_claim", "test_store_controls",
-    "test_store_families", "test_store_fencing", "test_store_operators", "test_store_prune",
-    "test_store_settle", "test_store_submit", "test_store_waits", "test_store_watchdog",
-    "test_store_crashes", "test_schedule_changes", "test_schedule_fires", "test_expiry",
-    "test_schedule_retention", "test_keys", "test_limits", "test_queue_controls", "test_streams",
-    "test_store_streams", "test_settle_ways", "test_store_ambiguous", "test_limit_model",
-    "test_schedule_broken", "test_store_places", "test_why", "test_workflow_replays",
-    "test_keys_races",
+    "*guard*", "store_*", "*races*", "keys*", "limit*", "queue*", "schedule*", "workflow_*",
+    "expiry*", "signals", "stream*", "sqlite*", "postgres_concurrency", "postgres_locks",
+    "postgres_plans", "postgres_queues", "postgres_steps", "postgres_joined", "floors",
+    "settle_ways", "rollup*", "retention", "prune*", "why", "bulk_api", "jobs_api", "audit",
+    "submi*", "worker_upkeep", "long_horizon", "mutation_locks",
 )  # fmt: skip
 """The files of the suite that test what stores do."""
+SLOW = ("*kills", "*races_long", "workflow_crashes", "schedule_crashes", "workflow_scale")
+"""Those that start processes, or take long."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="dev.py mutate", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--engine", choices=["sqlite", "postgres"], default="sqlite")
-    parser.add_argument("--only", nargs="*", default=[""], help="statements that begin like this")
-    parser.add_argument("--tests", nargs="*", default=CORE, help="files of tests, without .py")
+    parser.add_argument("--engine", choices=["sqlite", "postgres"], help="only this one")
+    parser.add_argument("--only", nargs="*", default=[""], help="mutants that begin like this")
+    parser.add_argument("--kind", nargs="*", choices=[kind.name.lower() for kind in Kind])
+    parser.add_argument("--survivors", action="store_true", help="not those killed before")
+    parser.add_argument("--tests", nargs="*", default=core(), help="files of tests")
     parser.add_argument("--processes", type=int, default=2, help="mutants at a time (2)")
     parser.add_argument("--most", type=int, default=2_000, help="tests for each mutant (2000)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no mutant later")
+    parser.add_argument(
+        "--memory", type=Path, default=FOLDER, help="what earlier runs have learned"
+    )
     parser.add_argument("--save", action="store_true", help="keep the figures in docs/reliability/")
     options = parser.parse_args(arguments)
+    engines = [options.engine] if options.engine else ["sqlite", "postgres"]
+    scores = [run(engine, options) for engine in engines]
+    return int(not all(score.ok for score in scores))
+
+
+def run(engine: str, options: argparse.Namespace) -> Score:
+    """Run the mutants of one engine, and print their score."""
     began = time.monotonic()
-    engine = engine_named(options.engine)
+    memory = Memory.of(engine, options.memory)
     chosen = [each for each in mutants(engine) if each.name.startswith(tuple(options.only))]
-    plugin = Mutating(options.engine, chosen, options.processes, options.most, print_line)
-    files = [f"tests/{name}.py" for name in options.tests]
-    quiet = "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider"
-    pytest.main(["-q", *quiet, *files], plugins=[plugin])
-    unexplained = [each.name for each in plugin.survivors if not is_explained(each.name)]
-    report = Report(
-        kind="mutation",
-        name=f"mutation-{options.engine}",
-        title=f"guards removed from the statements of {options.engine}",
-        command=f"python3 dev.py mutate --engine {options.engine} --most {options.most}",
-        engine=options.engine,
-        seconds=time.monotonic() - began,
-        counts={
-            "mutants": len(chosen),
-            "killed": len(plugin.killed),
-            "covered by another guard of the statement": len(plugin.covered),
-            "survived": len(plugin.survivors),
-            "explained": len(plugin.survivors) - len(unexplained),
-        },
-        checks=[
-            Check("", "each guard is needed by a test", len(chosen), len(unexplained)),
-        ],
+    if options.kind:
+        chosen = [each for each in chosen if each.kind.name.lower() in options.kind]
+    before = [each for each in chosen if options.survivors and each.name in memory.killers]
+    chosen = [each for each in chosen if each not in before]
+    plugin = Mutating(
+        engine,
+        chosen,
+        memory,
+        print_line,
+        processes=options.processes,
+        most_tests=options.most,
+        until=began + options.seconds,
     )
-    print_line(report.text())
-    for name in unexplained:
-        print_line(f"  unexplained: {name}")
+    for mutant in before:
+        plugin.verdicts.add(Verdict(mutant, Outcome.KILLED, memory.killers[mutant.name], 0))
+    quiet = "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider"
+    pytest.main(["-q", "-s", *quiet, *options.tests], plugins=[plugin])
+    left_out = len(before) + len(chosen) - len(plugin.verdicts)
+    took = time.monotonic() - began
+    score = Score(engine, plugin.verdicts, plugin.unstable, took, left_out=left_out)
+    print_line(score.text())
     if options.save:
-        report.save()
-    return int(bool(unexplained or not plugin.killed))
+        score.save()
+    return score
+
+
+def core() -> list[str]:
+    """Return the files of tests that mutants have to survive."""
+    found = {path for name in CORE for path in TESTS.glob(f"test_{name}.py")}
+    slow = {path for name in SLOW for path in TESTS.glob(f"test_{name}.py")}
+    return sorted(str(path) for path in found - slow)
 
 
 def print_line(text: str) -> None:
-    """Print, past what pytest captures."""
-    sys.__stdout__.write(f"{text}\n")  # type: ignore[union-attr]
-    sys.__stdout__.flush()  # type: ignore[union-attr]
+    """Print at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

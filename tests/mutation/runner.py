@@ -1,31 +1,35 @@
 """A pytest plugin that runs the tests of each mutant, in a fork of a warm interpreter.
 
-First every test runs once, as it is; that says which statements it uses, and how long it takes. A
-mutant's tests are those that use its statement, until one fails. A statement is
-exchanged where it is handed to the driver, so tests that take guards out of a text by themselves
-still find it as it is written, and only behaviour can kill a mutant.
+Every test runs once as it is; that says which statements it uses, and how long it takes. A mutant's
+tests are those that use its statement: first the one that killed it last time, then those that
+killed others of its statement, then tests of guards, then those that use the fewest statements. A
+statement is exchanged where it is handed to the driver, so tests that take guards out of a text by
+themselves still find it as it is written, and only behaviour can kill a mutant.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
+import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from pulsed.store.sql.statement import Sql, Statement
-from tests.mutation.mutants import Mutant, together
+from tests.mutation.explained import reason_for
+from tests.mutation.forks import Forks, Note, failing, fails
+from tests.mutation.memory import Known, Memory
+from tests.mutation.mutants import Mutant, name_of, names_by_text, together
+from tests.mutation.verdicts import Outcome, Verdict, Verdicts
 
-SECONDS = 120
-"""A mutant that hangs for so long counts as killed."""
-LONGEST = 3.0
-"""Tests that took longer as they are do not run for mutants."""
+LONGEST = 8.0
+"""Seconds; tests that took longer as they are do not run for mutants."""
+
+ENOUGH = 10
+"""Tests for a mutant that is explained: one that they kill needs no explanation."""
 
 
 class Handed:
@@ -33,12 +37,12 @@ class Handed:
 
     def __init__(self) -> None:
         self.texts: set[str] = set()
-        self.instead: dict[str, Sql] = {}
+        self.mutant: Mutant | None = None
         made = Statement.__init__
 
         def making(self_: Statement, sql: Sql, params: Any, rows: Any = ()) -> None:
             self.texts.add(sql.text)
-            made(self_, self.instead.get(sql.text, sql), params, rows)
+            made(self_, sql if self.mutant is None else self.mutant.of(sql), params, rows)
 
         setattr(Statement, "__init__", making)  # noqa: B010 - mypy knows no such assignment
 
@@ -50,118 +54,194 @@ class Mutating:
         self,
         engine: str,
         mutants: Sequence[Mutant],
-        processes: int,
-        most_tests: int,
+        memory: Memory,
         show: Callable[[str], None],
+        *,
+        processes: int = 2,
+        most_tests: int = 2_000,
+        until: float = float("inf"),
     ) -> None:
         self._engine = engine
         self._mutants = mutants
-        self._processes = processes
-        self._most_tests = most_tests
+        self._memory = memory
         self._show = show
-        self._running: dict[int, tuple[Mutant, int]] = {}
+        self._most_tests = most_tests
+        self._until = until
+        self._forks = Forks(processes)
         self._handed = Handed()
-        self.survivors: list[Mutant] = []
-        self.killed: list[Mutant] = []
-        self.covered: list[Mutant] = []
-        """Those that only survived because another guard of the statement covers for theirs."""
-        self.failed: list[str] = []
-        """Tests that fail without any mutant."""
+        self._items: dict[str, pytest.Item] = {}
+        self._users: dict[str, list[str]] = defaultdict(list)
+        self._killers: dict[str, dict[str, None]] = defaultdict(dict)
+        """Tests that have killed mutants of a statement, the latest last."""
+        self.verdicts = Verdicts()
+        self.unstable: list[str] = []
+        """Tests that killed a mutant, and then fail without one as well."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the tests of this engine, and those without one."""
-        others = {"sqlite", "postgres", "remote"} - {self._engine}
-        items[:] = [item for item in items if not others & _parameters(item)]
+        """Keep the tests of this engine."""
+        items[:] = [item for item in items if engine_of(item) == self._engine]
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run the tests once, then those of each mutant."""
-        users = self._users(session.items)
-        self._run_all(self._mutants, users)
-        self._run_together(users)
+        """Learn what the tests use, then run those of each mutant."""
+        self._items = {item.nodeid: item for item in session.items}
+        self._learn()
+        self._find_users()
+        self._run(self._mutants)
+        self._run_covered()
+        self._run_killers_again()
+        self._memory.save()
         return True
 
-    def _run_all(self, mutants: Sequence[Mutant], users: Mapping[str, list[pytest.Item]]) -> None:
+    # -- the tests as they are --------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        """Run the tests that are not known yet, a file at a time."""
+        by_file: dict[str, list[pytest.Item]] = defaultdict(list)
+        for name, item in self._items.items():
+            if name not in self._memory.tests:
+                by_file[name.partition("::")[0]].append(item)
+        for items in by_file.values():
+            if time.monotonic() < self._until:
+                self._forks.start(self._watching(items), self._learned)
+        self._forks.finish()
+        known = self._items.keys() & self._memory.tests.keys()
+        self._show(f"{len(known)} of {len(self._items)} tests pass as they are")
+
+    def _watching(self, items: Sequence[pytest.Item]) -> Callable[[Note], int]:
+        names = names_by_text(self._engine)
+
+        def work(note: Note) -> int:
+            found: dict[str, Any] = {}
+            for at, item in enumerate(items):
+                self._handed.texts.clear()
+                began = time.monotonic()
+                if not fails(item, items[at + 1] if at + 1 < len(items) else None):
+                    used = {name_of(names, text) for text in self._handed.texts} - {None}
+                    found[item.nodeid] = [time.monotonic() - began, sorted(map(str, used))]
+                note.write(json.dumps(found))
+            return 0
+
+        return work
+
+    def _learned(self, code: int, note: str) -> None:
+        for name, (seconds, statements) in json.loads(note or "{}").items():
+            self._memory.tests[name] = Known(seconds, statements)
+        self._memory.save()
+
+    def _find_users(self) -> None:
+        """Note which tests use which statements, the most specific first."""
+        tests = self._memory.tests
+        known = [name for name in self._items if name in tests and tests[name].seconds < LONGEST]
+        known.sort(key=lambda name: ("guard" not in name, _breadth(tests[name])))
+        for name in known:
+            for statement in tests[name].statements:
+                self._users[statement].append(name)
+        for mutant in self._mutants:
+            if (killer := self._memory.killers.get(mutant.name)) in self._items:
+                self._killers[mutant.statement][str(killer)] = None
+
+    # -- mutants ----------------------------------------------------------------------------------
+
+    def _run(self, mutants: Iterable[Mutant]) -> None:
         for mutant in mutants:
-            if len(self._running) >= self._processes:
-                self._wait_for_one()
-            self._start(mutant, users.get(mutant.original.text, [])[: self._most_tests])
-        while self._running:
-            self._wait_for_one()
+            if time.monotonic() < self._until:
+                self._start(mutant, self._judge)
+        self._forks.finish()
 
-    def _run_together(self, users: Mapping[str, list[pytest.Item]]) -> None:
-        """Remove the surviving guards of a statement together: they may cover for each other."""
-        alone, killed = self.survivors, len(self.killed)
-        by_text: dict[str, list[Mutant]] = defaultdict(list)
-        for mutant in alone:
-            by_text[mutant.original.text].append(mutant)
-        several = [each for each in by_text.values() if len(each) > 1]
-        self.survivors = []
-        self._run_all([together(each) for each in several], users)
-        dead = {mutant.original.text for mutant in self.killed[killed:]}
-        del self.killed[killed:]
-        self.survivors = [each for each in alone if each.original.text not in dead]
-        self.covered = [each for each in alone if each.original.text in dead]
+    def _start(self, mutant: Mutant, judge: Callable[[Verdict], None]) -> None:
+        tests = self._tests_of(mutant)
+        items = [self._items[name] for name in tests]
+        limits = [self._memory.tests[name].seconds for name in tests]
 
-    def _users(self, items: Sequence[pytest.Item]) -> Mapping[str, list[pytest.Item]]:
-        """Run every test; returns those that use a statement, by its text.
+        def work(note: Note) -> int:
+            self._handed.mutant = mutant
+            if mutant.patch is not None:
+                mutant.patch()
+            return int(failing(items, note, limits))
 
-        Tests of guards come first, then the quickest.
-        """
-        took: list[tuple[float, pytest.Item, set[str]]] = []
-        for at, item in enumerate(items):
-            self._handed.texts.clear()
-            began = time.monotonic()
-            following = items[at + 1] if at + 1 < len(items) else None
-            if _fails(item, following):
-                self.failed.append(item.nodeid)
-                continue
-            took.append((time.monotonic() - began, item, set(self._handed.texts)))
-        users: dict[str, list[pytest.Item]] = defaultdict(list)
-        took.sort(key=lambda each: ("guards" not in each[1].nodeid, each[0]))
-        for seconds, item, texts in took:
-            for text in texts if seconds < LONGEST else ():
-                users[text].append(item)
-        self._show(f"{len(took)} tests pass as they are, {len(self.failed)} do not")
-        return users
+        def done(code: int, note: str) -> None:
+            outcome = Outcome.KILLED if code else Outcome.SURVIVED
+            judge(Verdict(mutant, outcome, note if code else "", len(tests)))
 
-    def _start(self, mutant: Mutant, tests: Sequence[pytest.Item]) -> None:
-        """Run a mutant's tests in a fork."""
-        child = os.fork()
-        if child == 0:
-            self._run(mutant, tests)
-        self._running[child] = mutant, len(tests)
+        self._forks.start(work, done)
 
-    def _wait_for_one(self) -> None:
-        """Wait for the end of a fork, and note what became of its mutant."""
-        child, status = os.wait()
-        mutant, tests = self._running.pop(child)
-        if os.waitstatus_to_exitcode(status):
-            self.killed.append(mutant)
+    def _judge(self, verdict: Verdict) -> None:
+        mutant = verdict.mutant
+        self.verdicts.add(verdict)
+        if verdict.outcome is Outcome.KILLED:
+            self._killers[mutant.statement].pop(verdict.killer, None)
+            self._killers[mutant.statement][verdict.killer] = None
+            self._memory.killers[mutant.name] = verdict.killer
         else:
-            self.survivors.append(mutant)
-            self._show(f"survived {tests} tests: {mutant.name}")
-        done = len(self.killed) + len(self.survivors)
-        if done % 25 == 0:
-            self._show(f"{done} of {len(self._mutants)} mutants")
+            self._memory.killers.pop(mutant.name, None)
+            self._show(f"survived {verdict.tests} tests: {mutant.name}")
+        if len(self.verdicts) % 50 == 0:
+            self._memory.save()
+            self._show(f"{len(self.verdicts)} of {len(self._mutants)} mutants")
 
-    def _run(self, mutant: Mutant, tests: Sequence[pytest.Item]) -> None:
-        """Be the child: run the tests until one fails, and end."""
-        code = 1
-        try:
-            signal.alarm(SECONDS)
-            self._handed.instead[mutant.original.text] = mutant.changed
-            code = int(any(_fails(test, None) for test in tests))
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
+    def _tests_of(self, mutant: Mutant) -> list[str]:
+        """Return the tests that may kill a mutant, those first that will."""
+        statements = mutant.statement.split(" + ")
+        first = [self._memory.killers.get(mutant.name)]
+        first += [name for each in statements for name in reversed(self._killers[each])]
+        users = [name for each in statements for name in self._users.get(each, [])]
+        if mutant.patch is not None and not users:
+            users = self._in_code()
+        tests = [name for name in dict.fromkeys([*first, *users]) if name in self._memory.tests]
+        most = self._most_tests if reason_for(mutant) is None else min(ENOUGH, self._most_tests)
+        return [name for name in tests if name in self._items][:most]
+
+    def _in_code(self) -> list[str]:
+        """Return tests for a change of code: races and those of the engine alone first."""
+        words = ("race", "guard", f"test_{self._engine}", "steps", "concurren")
+        names = [name for name in self._items if any(word in name for word in words)]
+        known = [name for name in names if name in self._memory.tests]
+        return sorted(known, key=lambda name: _breadth(self._memory.tests[name]))
+
+    def _run_covered(self) -> None:
+        """Remove a survivor together with each other one: either may cover for the other."""
+        for pair in list(self.verdicts.pairs()):
+            if time.monotonic() < self._until:
+                self._start(together(pair), partial(self._judge_pair, pair))
+        self._forks.finish()
+
+    def _judge_pair(self, pair: Sequence[Mutant], verdict: Verdict) -> None:
+        for mutant in pair if verdict.outcome is Outcome.KILLED else ():
+            self.verdicts.cover(mutant)
+
+    def _run_killers_again(self) -> None:
+        """Run the tests that killed mutants once more as they are: they have to pass."""
+        by_file: dict[str, list[pytest.Item]] = defaultdict(list)
+        for name in sorted(self.verdicts.killers()):
+            by_file[name.partition("::")[0]].append(self._items[name])
+        for items in by_file.values():
+            limits = [self._memory.tests[item.nodeid].seconds for item in items]
+            work = _rerun(items, limits)
+            self._forks.start(work, self._reran)
+        self._forks.finish()
+
+    def _reran(self, code: int, note: str) -> None:
+        if code:
+            self.unstable.append(note)
 
 
-def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
-    reports = runtestprotocol(item, log=False, nextitem=following)
-    return any(report.failed for report in reports)
+def _rerun(items: Sequence[pytest.Item], limits: Sequence[float]) -> Callable[[Note], int]:
+    return lambda note: int(failing(items, note, limits))
 
 
-def _parameters(item: pytest.Item) -> set[object]:
+def _breadth(known: Known) -> float:
+    """Return how little a test says about each statement that it uses, and how long it takes."""
+    return len(known.statements) * (0.02 + known.seconds)
+
+
+def engine_of(item: pytest.Item) -> str:
+    """Return the engine that a test uses."""
     callspec = getattr(item, "callspec", None)
-    values = () if callspec is None else callspec.params.values()
-    return {value for value in values if isinstance(value, str)}
+    values: Mapping[str, Any] = {} if callspec is None else callspec.params
+    named = {value for value in values.values() if isinstance(value, str)}
+    if "remote" in named:
+        return "remote"
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "postgres" in named or fixtures & {"postgres_url", "postgres", "only_postgres", "admin"}:
+        return "postgres"
+    return "sqlite"
