@@ -61,7 +61,8 @@ def test_engines_differ_in_few_statements():
     picks = {"pick", "pick_suspect", "pick_limited", "pick_limited_suspect"}
     assert sqlite - postgres == {*picks, "long_texts", "last_inserted"}
     assert postgres - sqlite == {
-        "claim_suspect", "claim_governed", "claim_governed_suspect", "claim_aged", "in_flight",
+        "claim_plain", "claim_suspect", "claim_governed", "claim_governed_suspect", "claim_aged",
+        "in_flight",
         "lock_queue", "expired_in_families", "lock_keys", "claim_limited", "claim_limited_aged",
         "claim_limited_suspect",
     }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Statements that concern a row, and what takes the row out of each of their conditions."""
