@@ -125,7 +125,7 @@ def test_a_function_may_decide_that_there_is_no_key(app):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"key": "sum-{o}"}, r"key names 'o', which is no parameter.*There are: n, m"),
+        ({"key": "sum-{o}"}, r"key names 'o', which is not a parameter.*There are: n, m"),
         ({"key": lambda o: "k"}, "key names 'o'"),
         ({"key": "sum-{n"}, "not a valid format"),
         ({"key": 7}, "key must be a text"),

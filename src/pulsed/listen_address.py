@@ -24,7 +24,7 @@ class ListenAddress:
         """Return the address in ``host:port``; without a host it is this machine only."""
         host, _, port = text.rpartition(":")
         if (needs_host and not host) or not port.isdecimal() or int(port) > 65_535:
-            raise ConfigError(f"{text!r} is no address to listen on; write {example}.")
+            raise ConfigError(f"{text!r} is not an address to listen on; write {example}.")
         return cls(host.strip("[]") or LOOPBACK, int(port))
 
     @property

@@ -124,7 +124,7 @@ def test_an_address_that_is_none_is_wrong_usage(folder: Path):
     for option in ("--metrics", "--health"):
         told = run("worker", "shop:app", option, "nowhere")
         assert told.exit_code == 2
-        assert "is no address to listen on" in told.stderr
+        assert "is not an address to listen on" in told.stderr
 
 
 async def test_counting_takes_less_than_a_twentieth_of_a_run(tmp_path: Path):

@@ -164,7 +164,7 @@ async def test_what_a_worker_says_of_itself_is_text(seed, tab):
 
 
 async def test_an_empty_log_says_what_will_be_in_it(tab):
-    assert "Nobody has changed anything yet" in (await tab.get("/audit")).text
+    assert "No changes yet" in (await tab.get("/audit")).text
 
 
 @pytest.mark.embedded("a server names its caller itself")

@@ -28,7 +28,7 @@ COMMANDS = {
     "stats": "Show how many jobs ran and failed, how long they took, and the errors.",
     "audit": "Show what operators did: cancel, delete, retry, prune, schedules, tokens.",
     "queues": "Show the queues: due, running, how fast; pause, resume and limit them.",
-    "topics": "Pause and resume topics, in whichever queue their jobs are.",
+    "topics": "Pause and resume topics, in all queues.",
     "limits": "Show limits and what they have in use; change, pause and resume them.",
     "workers": "Show which workers are alive; drain or stop them.",
     "migrate": "Create or update the database's tables.",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from pulsed.client.arguments import TakesNone
 from pulsed.client.jobtype import JobType
 from pulsed.errors import InvalidOption
-from pulsed.handler import Call, Registry, checked_options, encode_by_name
+from pulsed.handler import Call, Handler, Registry, checked_options, encode_by_name
 from pulsed.handler.options import checked_count, checked_due, checked_name
 from pulsed.handler.registry import ONE_ID, with_key_settled
 from pulsed.model.backoff import Backoff
@@ -84,6 +84,16 @@ def make_spec(target: Target, options: Mapping[str, Any], registry: Registry) ->
     return ScheduleSpec(**job, **_when_fields(when))
 
 
+class _TargetJob(NamedTuple):
+    """The job of a schedule."""
+
+    topic: str
+    payload: str
+    bound: dict[str, Any]
+    """The options that were bound with its arguments."""
+    handler: Handler[Any] | None
+
+
 def _job_fields(
     target: Target, payload: Any, options: Mapping[str, Any], registry: Registry
 ) -> dict[str, Any]:
@@ -91,43 +101,52 @@ def _job_fields(
         raise InvalidOption(_NEITHER)
     if "id" in options:
         raise InvalidOption(ONE_ID)
+    job = _target_job(target, payload, registry)
+    if "conn" in job.bound:
+        raise InvalidOption(_NEITHER)
+    if "delay" in job.bound or "at" in job.bound:
+        raise InvalidOption("A schedule says when its jobs run; bind the job without delay=, at=.")
+    given = job.bound | checked_options(options)
+    if "expires_at" in given:
+        raise InvalidOption(
+            "expires= of a schedule is a number of seconds: each of its jobs has its own instant."
+        )
+    return {"topic": job.topic, "payload": job.payload} | _with_key(job, given)
+
+
+def _target_job(target: Target, payload: Any, registry: Registry) -> _TargetJob:
+    """Return the job that a target names: its topic, its arguments and its handler."""
     if isinstance(target, JobType):
         target = target.bind()
     if isinstance(target, Call):
         if payload is not None:
             raise InvalidOption("payload= is for a topic by name; bind the arguments instead.")
-        bound, handler = dict(target.options), target.handler
-        topic, text = target.topic, target.payload
-    elif isinstance(target, str):
-        bound, handler = {}, registry.find(checked_name("topic", target))
-        topic, text = target, encode_by_name(target, payload or {})
-        if handler is not None:
-            text = handler.encode_json(payload or {})
-        elif len(registry):
-            registry.get(topic)
-    else:
+        return _TargetJob(target.topic, target.payload, dict(target.options), target.handler)
+    if not isinstance(target, str):
         raise InvalidOption(
             f"A schedule runs a job, job.bind(...) or a topic by name, not {target!r:.100}."
         )
-    if "conn" in bound:
-        raise InvalidOption(_NEITHER)
-    if "delay" in bound or "at" in bound:
-        raise InvalidOption("A schedule says when its jobs run; bind the job without delay=, at=.")
-    given = bound | checked_options(options)
-    if "expires_at" in given:
-        raise InvalidOption(
-            "expires= of a schedule is a number of seconds: each of its jobs has its own instant."
-        )
+    handler = registry.find(checked_name("topic", target))
+    text = encode_by_name(target, payload or {})
     if handler is not None:
-        given = handler.defaults(given) | given
+        text = handler.encode_json(payload or {})
+    elif len(registry):
+        registry.get(target)
+    return _TargetJob(target, text, {}, handler)
+
+
+def _with_key(job: _TargetJob, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with the handler's defaults, and the key that the job has by them."""
+    if job.handler is not None:
+        given = job.handler.defaults(given) | given
         if "key" not in given:
-            given = handler.key_options(text) | given
+            given = job.handler.key_options(job.payload) | given
     given = with_key_settled(given)
     if given.get("on_duplicate") == OnDuplicate.RAISE or (
         given.get("on_duplicate") == OnDuplicate.REPLACE and given["key_for"] != UNTIL_START
     ):
         raise InvalidOption(_NO_CALLER)
-    return {"topic": topic, "payload": text} | given
+    return given
 
 
 def _when_fields(when: Mapping[str, Any]) -> dict[str, Any]:

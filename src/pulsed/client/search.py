@@ -78,7 +78,7 @@ class Search:
 
     @property
     def payload_names(self) -> tuple[str, ...]:
-        """The names of fields that it looks at in payloads."""
+        """The names of the payload fields that it filters by."""
         return tuple(name for field in self.where.payload for name in field.path)
 
     def without(self, problem: str, **conditions: Any) -> Search:
@@ -261,7 +261,7 @@ MOST_SUGGESTIONS = 12
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """What can be offered while somebody types."""
+    """Completions that are offered while you type."""
 
     topics: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()

@@ -86,8 +86,8 @@ def stepped(fn: Callable[..., Any], name: str | None, options: StepOptions) -> A
     """Return a function that runs as a step inside a job, and as itself everywhere else."""
     if not inspect.iscoroutinefunction(fn):
         raise InvalidHandler(
-            f"@app.step takes an `async def` function, and {fn!r} is none. Call a plain one with "
-            "`await ctx.step(fn, …)`, which runs it in a thread."
+            f"@app.step takes an `async def` function, and {fn!r} is not one. Call a plain one "
+            "with `await ctx.step(fn, …)`, which runs it in a thread."
         )
     name = name_of(fn, name)
 

@@ -19,7 +19,7 @@ MOST_AT_ONCE = 1_000
 
 
 class Workers:
-    """See which workers there are, and end them from afar."""
+    """See which workers there are, and drain or stop them remotely."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

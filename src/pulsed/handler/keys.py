@@ -62,7 +62,7 @@ def _from_function(
 def _check_parameter(name: str, parameters: Collection[str]) -> None:
     if name not in parameters:
         raise InvalidOption(
-            f"key names {name!r}, which is no parameter.{did_you_mean(name, parameters)} "
+            f"key names {name!r}, which is not a parameter.{did_you_mean(name, parameters)} "
             f"There are: {', '.join(parameters) or 'none'}."
         )
 

@@ -49,7 +49,7 @@ def limit_rule(
     argument = limit.per.split(".")[0]
     if argument not in parameters:
         raise InvalidOption(
-            f"The limit is per {limit.per!r}, which is no parameter."
+            f"The limit is per {limit.per!r}, which is not a parameter."
             f"{did_you_mean(argument, parameters)} There are: {', '.join(parameters) or 'none'}."
         )
     return LimitRule(name, limit.per, _default_of(parameters[argument]))

@@ -31,7 +31,7 @@ def checked_payload_field(path: Any, value: Any) -> PayloadField:
     names = tuple(path.split("."))
     if len(names) > DEEPEST or any(not name or '"' in name for name in names):
         raise InvalidOption(
-            f"{path!r:.100} is no field of a payload: write names with dots, such as user.id, "
+            f"{path!r:.100} is not a field of a payload: write names with dots, such as user.id, "
             f"at most {DEEPEST}."
         )
     if any(_POSITION.fullmatch(name) for name in names):

@@ -141,7 +141,7 @@ def decoded(text: str | None) -> Numbers | None:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise InvalidOption(
-            f"The numbers of a control cannot be read: {error}. Set or clear them anew."
+            f"The numbers of a control cannot be read: {error}. Set or clear them again."
         ) from error
 
 

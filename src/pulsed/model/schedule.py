@@ -175,7 +175,7 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(self.spec_text, type=ScheduleSpec)
         except msgspec.MsgspecError as error:
             raise InvalidOption(
-                f"Schedule {self.name!r} cannot be read: {error}. Put it anew, or delete it."
+                f"Schedule {self.name!r} cannot be read: {error}. Put it again, or delete it."
             ) from error
 
 

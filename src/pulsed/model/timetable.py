@@ -91,7 +91,7 @@ def cron_timetable(text: str, zone: str | None = None) -> Cron | Every:
         raise InvalidOption(f"cron must be a text such as '0 9 * * MON-FRI', not {text!r}.")
     named, expression = split_zone(text)
     if named is not None and zone is not None and named != zone:
-        raise InvalidOption(f"The cron text {text!r} names another zone than tz={zone!r}.")
+        raise InvalidOption(f"The cron text {text!r} names a zone other than tz={zone!r}.")
     zone = zone if named is None else named
     if is_interval(expression):
         if zone is not None:

@@ -74,7 +74,7 @@ class Access(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Local(Access):
-    """Admits every visitor from this machine, and nobody from elsewhere."""
+    """Admits every visitor from this machine, and none from elsewhere."""
 
     role: Role = Role.VIEWER
 

@@ -110,7 +110,7 @@ retry = _command(
     lambda *, fresh: RETRY_FRESH if fresh else RETRY,
     click.option(
         "--fresh", is_flag=True,
-        help="Let workflows begin again, instead of going on from their steps.",
+        help="Restart workflows from the beginning, instead of after their stored steps.",
     ),
 )  # fmt: skip
 cancel = _command(
@@ -148,19 +148,19 @@ def _rescheduling(*, at: datetime | None, delay: float | None, now: bool) -> Bul
 
 reschedule = _command(
     BulkKind.RESCHEDULE,
-    "Give jobs another time.",
-    "Give jobs another time that have not started, or that are to be retried.",
+    "Change the time of jobs.",
+    "Change the time of jobs that have not started, or that will be retried.",
     "  pulsed jobs reschedule 0197a8c2-7d4e-7c31 --at 2026-12-01T08:00Z\n"
     "  pulsed jobs reschedule --status retrying --topic send_email --delay 1h",
     _rescheduling,
     click.option("--at", type=coming, metavar="TIME", help="ISO-8601, or 2h from now."),
-    click.option("--delay", type=duration, metavar="TIME", help="So long after now."),
+    click.option("--delay", type=duration, metavar="TIME", help="This long from now."),
     click.option("--now", is_flag=True, help="At once, as run-now does."),
 )
 reprioritise = _command(
     BulkKind.REPRIORITISE,
-    "Give jobs another priority.",
-    "Give jobs that have not started another priority.",
+    "Change the priority of jobs.",
+    "Change the priority of jobs that have not started.",
     "  pulsed jobs reprioritise --topic send_email --to 50",
     lambda *, to: reprioritising(to),
     click.option("--to", type=int, required=True, help="-100 to 100; higher runs first."),

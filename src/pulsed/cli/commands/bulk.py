@@ -32,7 +32,7 @@ environment:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def bulk() -> None:
-    """List, show and stop the acts on all jobs that match a filter."""
+    """List, show and stop bulk operations: acts on all jobs that match a filter."""
 
 
 @bulk.command("list")

@@ -57,7 +57,7 @@ environment:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("app", required=False, metavar="[MODULE:APP]")
-@click.option("--reload", is_flag=True, help="Start afresh when a source file changes.")
+@click.option("--reload", is_flag=True, help="Restart when a source file changes.")
 @working_options
 @click.option("--url", metavar="URL", help="The database, instead of the app's.")
 @dashboard_options(default=True)
@@ -78,7 +78,7 @@ def dev(
     log_format: str,
     **options: Any,
 ) -> int:
-    """Run a worker for development: creates the tables, and can follow your edits."""
+    """Run a worker for development: creates the tables, and can reload when you edit."""
     set_up_logs(log_level, log_format)
     logging.getLogger("pulsed.job").setLevel(logging.DEBUG)  # how every job ends
     working = WorkerSettings(**options)  # type: ignore[typeddict-item]

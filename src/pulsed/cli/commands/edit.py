@@ -16,7 +16,7 @@ from pulsed.cli.options.job_ids import find_id
 @click.argument("job_id", metavar="ID")
 @click.argument("arguments", metavar="[NAME=VALUE…|-]", nargs=-1)
 @click.option("--json-args", metavar="OBJECT", help="All arguments as one JSON object.")
-@click.option("--fresh", is_flag=True, help="Let a workflow begin again.")
+@click.option("--fresh", is_flag=True, help="Restart a workflow from the beginning.")
 @database_options
 def edit(
     database: Database,

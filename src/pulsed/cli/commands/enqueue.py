@@ -60,7 +60,7 @@ environment:
     "--expires",
     type=expiry,
     metavar="TIME",
-    help="Do not start it after this instant (ISO-8601), or so long after it may start: 5m, 2h.",
+    help="Do not start it after this instant (ISO-8601), or this long after it is due: 5m, 2h.",
 )
 @click.option("--queue", help="The queue [default: the handler's].")
 @click.option("--priority", type=int, help="-100 to 100; higher runs first.")
@@ -78,7 +78,9 @@ environment:
     "[default: return].",
 )
 @click.option(
-    "--id", metavar="UUID", help="Its id: run again with the same one, it is stored once."
+    "--id",
+    metavar="UUID",
+    help="The job's id; a repeated command with it stores nothing new.",
 )
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result as JSON.")
 @click.option("--timeout", type=duration, metavar="TIME", help="How long --wait may take.")

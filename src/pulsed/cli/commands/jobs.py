@@ -151,9 +151,9 @@ def show(
 ) -> None:
     """Show one job: payload, result, failures, and why it is not running.
 
-    Of a workflow also its steps, and its children with theirs: the first few of each fan-out, or
-    hundred for a program, and those that failed. With --all, all children; of the first thousand
-    of a fan-out with what is below them.
+    For a workflow, also its steps and its children with theirs: the first few of each fan-out (in
+    JSON, the first hundred) and those that failed. --all shows every child, and what is below the
+    first thousand of each fan-out.
 
     \b
     Example:
@@ -197,8 +197,8 @@ def counts(
 ) -> None:
     """Count jobs by status, up to 50,000 of each, or by other fields.
 
-    With --by, or with other filters than --status and --parent, the newest 50,000 jobs are
-    scanned; with --payload, the newest 6,000. Of an error, the part before the colon counts.
+    With --by, or with filters other than --status and --parent, the newest 50,000 jobs are
+    scanned; with --payload, the newest 6,000. Errors are grouped by the part before the colon.
 
     \b
     Examples:

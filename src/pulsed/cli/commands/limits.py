@@ -79,12 +79,12 @@ def show(database: Database, name: str, keys: int, as_json: bool | None) -> None
 @click.argument("name")
 @click.option("--running", metavar="N", help="Jobs at once; none: as many as there are slots.")
 @click.option("--rate", metavar="N/TIME", help="How often jobs start: 60/1m; none: no rate.")
-@click.option("--burst", metavar="N", help="So many of a rate at once.")
+@click.option("--burst", metavar="N", help="How many of a rate may start at once.")
 @database_options
 def set_(
     database: Database, name: str, running: str | None, rate: str | None, burst: str | None
 ) -> None:
-    """Use other numbers than the code declares, until they are cleared."""
+    """Override the numbers that the code declares, until `pulsed limits clear`."""
     fields = typed_numbers({"running": running, "rate": rate, "burst": burst})
     if not fields:
         raise click.UsageError("Say --running or --rate; `pulsed limits clear` ends an override.")
@@ -96,7 +96,7 @@ def set_(
 @click.argument("name")
 @database_options
 def clear(database: Database, name: str) -> None:
-    """Use the numbers that the code declares again."""
+    """Remove an override: the numbers that the code declares apply again."""
     with database.store() as store:
         _say(limits_of(store).clear(name))
 

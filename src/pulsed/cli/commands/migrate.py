@@ -37,7 +37,7 @@ def migrate() -> None:
 @migrate.command(short_help="Bring the tables up to date.")
 @database_options
 def up(database: Database) -> None:
-    """Bring the tables up to date; safe to run from anywhere, any number of times at once.
+    """Bring the tables up to date; safe to run from several machines at once.
 
     Exits with 5 if they are too new for this pulsed.
     """

@@ -48,7 +48,7 @@ def prune(
     """Remove jobs that ended some time ago, with their results and failures.
 
     \b
-    Workers do this by themselves, as the app's retention says. Dead letters
+    Workers do this automatically, by the app's retention. Dead letters
     are left alone unless --status, or the app's retention, names them.
     Prints how many of each status. Examples:
       pulsed jobs prune --older-than 7d --dry-run

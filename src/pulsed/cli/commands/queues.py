@@ -41,7 +41,7 @@ environment:
 def queues(ctx: click.Context, database: Database, as_json: bool | None) -> None:  # noqa: FBT001
     """Show the queues, pause, resume and limit them.
 
-    Alone, it lists them.
+    Without a command, it lists them.
     """
     if ctx.invoked_subcommand is None:
         _list(database, as_json=as_json)
@@ -83,7 +83,7 @@ def resume(database: Database, name: str, as_json: bool | None) -> None:  # noqa
 @click.argument("name")
 @click.option("--running", metavar="N", help="The most jobs that run at the same time, or none.")
 @click.option("--rate", metavar="N/TIME", help="How often jobs start: 60/1m, or none.")
-@click.option("--burst", metavar="N", help="So many of a rate at once.")
+@click.option("--burst", metavar="N", help="How many of a rate may start at once.")
 @click.option("--age", metavar="TIME", help="Waiting that raises a priority by 1: 5m, or none.")
 @json_option
 @database_options
@@ -96,9 +96,9 @@ def limit(
     age: str | None,
     as_json: bool | None,  # noqa: FBT001
 ) -> None:
-    """Set limits of a queue, instead of those that the code declares.
+    """Override the limits that the code declares for a queue.
 
-    What you leave out stays as it is. They count until `pulsed queues clear`.
+    What you leave out stays as it is. The override lasts until `pulsed queues clear`.
 
     \b
     Examples:
@@ -118,7 +118,7 @@ def limit(
 @json_option
 @database_options
 def clear(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
-    """Take your limits of a queue away. Those that the code declares count again."""
+    """Remove your override of a queue's limits. Those that the code declares apply again."""
     with database.store() as store:
         tell(store, queues_of(store).clear(name), as_json=as_json)
 

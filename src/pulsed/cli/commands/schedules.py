@@ -60,7 +60,7 @@ def list_(
     limit: int | None,
     as_json: bool | None,  # noqa: FBT001
 ) -> None:
-    """List schedules: when they run, when they ran.
+    """List schedules, with their next and last runs.
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def next_(
     after: datetime | None,
     as_json: bool | None,  # noqa: FBT001
 ) -> None:
-    """Show the coming occurrences and clock changes.
+    """Show the next occurrences and clock changes.
 
     Each in the schedule's zone and in UTC.
 
@@ -168,7 +168,7 @@ def _coming(
 @schedules.command()
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@click.option("--before", type=past, metavar="TIME", help="Only what was due or asked for before.")
+@click.option("--before", type=past, metavar="TIME", help="Only those before this.")
 @json_option
 @scope_options
 def fires(
@@ -180,7 +180,7 @@ def fires(
 ) -> None:
     """Show the jobs it made, the latest first.
 
-    A run out of turn stands where it was asked for.
+    An extra run (`schedules run`) is listed at the time of the request.
 
     \b
     Examples:
@@ -249,7 +249,7 @@ def delete(scope: Scope, name: str, yes: bool) -> None:  # noqa: FBT001
 def run_(scope: Scope, name: str) -> None:
     """Enqueue its job now, and print the job's id.
 
-    The run is out of turn: the timetable does not change.
+    This is an extra run: the timetable does not change.
     """
     with scope.schedules() as schedules:
         print(schedules.run_now(name).id)

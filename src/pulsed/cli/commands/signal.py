@@ -31,7 +31,7 @@ def signal(database: Database, job_id: str, name: str, payload: str) -> None:
     """Send a workflow the signal that its ctx.wait_signal(NAME) waits for.
 
     The payload is JSON: as an argument, in a file, or on stdin; null without one. A signal that
-    comes before it is waited for is kept.
+    arrives before the workflow waits for it is kept.
 
     \b
     Examples:

@@ -51,10 +51,15 @@ def token() -> None:
 @token.command("new")
 @click.argument("name")
 @click.option(
-    "--role", "roles", type=click.Choice(ROLES), multiple=True, required=True, help="What for."
+    "--role",
+    "roles",
+    type=click.Choice(ROLES),
+    multiple=True,
+    required=True,
+    help="What it allows.",
 )
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this; several.")
-@click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Only this; several.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this; repeatable.")
+@click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Only this; repeatable.")
 @click.option(
     "--certificate", is_flag=True, help="NAME is the common name of a client certificate."
 )
@@ -90,7 +95,7 @@ def new(
 @json_option
 @database_options
 def list_tokens(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
-    """Show whom the server knows, and what they may do; not their secrets."""
+    """List the callers that the server knows and what they may do, without their secrets."""
     with _tokens_of(database) as store:
         found = run_blocking(tokens.read(store))
     if not for_people(as_json=as_json):
@@ -116,7 +121,7 @@ def list_tokens(database: Database, as_json: bool | None) -> None:  # noqa: FBT0
 @click.argument("name")
 @database_options
 def revoke(database: Database, name: str) -> None:
-    """Forget a token; servers refuse it from the next moment on."""
+    """Revoke a token; servers refuse it from then on."""
     with _tokens_of(database) as store:
         if not run_blocking(tokens.remove(store, name, by=operator())):
             raise CommandError(f"there is no token {name!r}.", Code.NOT_FOUND)

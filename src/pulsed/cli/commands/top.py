@@ -82,7 +82,7 @@ def top(
 ) -> None:
     """Show queues, workers, dead letters and the last hour, live.
 
-    In a pipe, and with --json, it prints the state of now as JSON and exits.
+    In a pipe, and with --json, it prints the current state as JSON and exits.
     """
     if interval < SHORTEST_INTERVAL:
         least = format_duration(SHORTEST_INTERVAL)

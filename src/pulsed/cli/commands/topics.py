@@ -28,7 +28,7 @@ environment:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def topics() -> None:
-    """Pause and resume topics, in whichever queue their jobs are."""
+    """Pause and resume topics, in all queues."""
 
 
 @topics.command()

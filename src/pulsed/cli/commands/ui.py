@@ -69,9 +69,11 @@ environment:
 @click.option(
     "--behind-proxy",
     metavar="ADDRESS",
-    help="A proxy with this address does TLS; its X-Forwarded headers are believed.",
+    help="A proxy with this address terminates TLS; trust its X-Forwarded headers.",
 )
-@click.option("--root-path", metavar="PATH", default="", help="The path that a proxy shows it at.")
+@click.option(
+    "--root-path", metavar="PATH", default="", help="The path that a proxy serves it under."
+)
 @click.option("--environment", metavar="TEXT", default="", help="Shown below the navigation.")
 @log_options
 def ui(
@@ -82,7 +84,7 @@ def ui(
     log_format: str,
     **options: Any,
 ) -> int:
-    """Serve the dashboard: see the jobs in a browser, and steer them."""
+    """Serve the dashboard: watch and manage jobs in a browser."""
     set_up_logs(log_level, log_format)
     from pulsed.web.access import Role  # noqa: PLC0415 - only with the extra
     from pulsed.web.serve import Serving  # noqa: PLC0415

@@ -112,7 +112,7 @@ _OPTIONS = (
     click.option(
         "--no-stats",
         is_flag=True,
-        help="Record no statistics of runs, which `pulsed stats` shows.",
+        help="Do not record the statistics that `pulsed stats` shows.",
     ),
     click.option(
         "--job-log",

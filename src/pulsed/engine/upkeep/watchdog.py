@@ -179,7 +179,7 @@ async def reap(store: Store) -> list[Reaped]:
     for _ in range(MOST_BATCHES):
         answer = await store.watchdog(limit=BATCH)
         if answer.in_grace:
-            log.info("leases expired during an outage; their workers get time to beat first")
+            log.info("leases expired during an outage; workers get time for a heartbeat first")
         reaped += answer.reaped
         if len(answer.reaped) < BATCH:
             break

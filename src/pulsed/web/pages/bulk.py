@@ -127,7 +127,7 @@ move = _perform(BulkKind.MOVE, lambda given, _: moving(given))
 
 
 async def show(call: PageCall) -> Response:
-    """Show how far an operation is; one that nobody performs goes on in this process."""
+    """Show how far an operation is; one that no process performs continues in this one."""
     store = call.app.store
     row, skips = await _followed(call, checked_id(call.path("id")))
     if not row.has_ended:

@@ -14,6 +14,7 @@ from pulsed.engine.why import live
 from pulsed.handler.options import checked_name
 from pulsed.model.control import Control, ControlKey, ControlScope, described
 from pulsed.model.control_text import texts_of
+from pulsed.model.rollup import Series
 from pulsed.web.charts import SPANS, bars, chart_data, span_in
 from pulsed.web.control_form import OF_QUEUES, whose
 from pulsed.web.pages.control_acts import ControlActs
@@ -57,18 +58,8 @@ async def show_one(call: PageCall) -> Response:
     """Show a queue: its topics, its charts, and the workers that take from it."""
     name = acts.name(call)
     span = span_in(call.query)
-    stats, shared = call.app.stats, call.site.shared
-    by_topic, series, lanes, controls, _ = await asyncio.gather(
-        shared.get(
-            ("series by topic", name),
-            lambda: stats.aseries_by("topic", queue=name),
-            seconds=STATISTICS_KEPT,
-        ),
-        shared.get(
-            ("series", name, span),
-            lambda: stats.aseries(SPANS[span], queue=name),
-            seconds=STATISTICS_KEPT,
-        ),
+    (by_topic, series), lanes, controls, _ = await asyncio.gather(
+        _statistics(call, name, span),
         call.site.lanes(),
         call.site.controls(),
         call.site.summary(),
@@ -103,6 +94,23 @@ async def show_one(call: PageCall) -> Response:
         bars=bars,
         where=where,
         link=lambda topic: call.url("/jobs", q=where(topic)),
+    )
+
+
+async def _statistics(call: PageCall, name: str, span: str) -> tuple[dict[str, Series], Series]:
+    """Return the statistics of a queue's topics, and those of the queue over a span of time."""
+    stats, shared = call.app.stats, call.site.shared
+    return await asyncio.gather(
+        shared.get(
+            ("series by topic", name),
+            lambda: stats.aseries_by("topic", queue=name),
+            seconds=STATISTICS_KEPT,
+        ),
+        shared.get(
+            ("series", name, span),
+            lambda: stats.aseries(SPANS[span], queue=name),
+            seconds=STATISTICS_KEPT,
+        ),
     )
 
 

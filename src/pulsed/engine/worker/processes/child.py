@@ -128,7 +128,7 @@ class ChildProcess:
                 while True:
                     self._heard(await _next_message(reader))
         except Exception:
-            log.exception("job process %d says what makes no sense; killing it", self.pid)
+            log.exception("job process %d sent an invalid message; killing it", self.pid)
             self.kill()
 
     def _heard(self, message: Any) -> None:
