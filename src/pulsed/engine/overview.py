@@ -176,7 +176,7 @@ def warnings(lanes: Lanes) -> list[Warn]:
         found.append(
             Warn(
                 f"Worker {each.host}:{each.pid} has sent no heartbeat for {last}, with "
-                f"{counted(each.running, 'job')} running. They restart elsewhere when their "
+                f"{counted(each.running, 'job')} running. Other workers take over when its "
                 "leases expire.",
                 "pulsed workers",
             )

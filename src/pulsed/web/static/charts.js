@@ -9,7 +9,7 @@
     if (seconds === 0) return "0";
     if (seconds < 1) return `${+(seconds * 1000).toPrecision(2)} ms`;
     if (seconds < 100) return `${+seconds.toPrecision(2)} s`;
-    return seconds < 6000 ? `${Math.round(seconds / 60)} min` : `${+(seconds / 3600).toPrecision(2)} h`;
+    return seconds < 6000 ? `${+(seconds / 60).toPrecision(2)} min` : `${+(seconds / 3600).toPrecision(2)} h`;
   }
   const rate = (value) => (value === null ? "–" : value < 10 ? String(+value.toFixed(1)) : Math.round(value).toLocaleString("en"));
 
