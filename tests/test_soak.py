@@ -17,7 +17,7 @@ def test_a_short_soak_measures_everything_and_loses_nothing(postgres_url: str, t
     assert soaked.counts["journeys that ran"] == soaked.counts["workflows enqueued"] > 0
     assert soaked.counts["workers replaced"] > 0
     assert soaked.counts["old snapshots held"] > 0
-    assert soaked.left == 0
+    assert soaked.left == 0, soaked.examples
     measured = {name for name, values in soaked.series.items() if not all(map(math.isnan, values))}
     assert measured >= (flatness.LIMITS.keys() - {"log, MB"}) | {flatness.THROUGHPUT}
 

@@ -23,6 +23,9 @@ from tests.soak.measures import Postgres, Sqlite, descriptors, percentile, resid
 SCHEDULES = 10
 """Each fires once a second."""
 PATIENCE = 120.0
+DRAIN = 300.0
+"""Seconds in which the rest must drain. The job of a killed worker waits for its lease of 30 s, for
+a tick of 10 s, and for a grace after each gap between scans: 75 s on a machine that is at rest."""
 LEAST_KEPT = 60.0
 
 
@@ -69,6 +72,8 @@ class Soaked:
     counts: Counter[str] = field(default_factory=Counter)
     left: int = 0
     """Jobs that had not ended when the rest should have drained."""
+    examples: list[str] = field(default_factory=list)
+    """Some of them."""
 
 
 class Soak:
@@ -234,12 +239,14 @@ class Soak:
     def _drain(self, app: Pulse, query: Query) -> None:
         for number in range(SCHEDULES):
             app.schedules.pause(f"tick {number}")
-        living = f"SELECT count(*) FROM pulse_jobs WHERE status NOT IN {ENDED}"
-        give_up_at = time.monotonic() + self._plan.flight + PATIENCE
-        while (left := query(living)[0][0]) and time.monotonic() < give_up_at:
+        living = f"FROM pulse_jobs WHERE status NOT IN {ENDED}"
+        give_up_at = time.monotonic() + self._plan.flight + DRAIN
+        while query(f"SELECT count(*) {living}")[0][0] and time.monotonic() < give_up_at:
             self._fleet.replace_the_dead()
             time.sleep(0.1)
-        self._result.left = left
+        left = query(f"SELECT topic, status, attempts, next_run_at, lease_until {living}")
+        self._result.left = len(left)
+        self._result.examples = [str(row) for row in left[:5]]
         self._started()
         self._count_those_that_ran()
 
