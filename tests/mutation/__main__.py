@@ -67,6 +67,7 @@ def run(engine: str, options: argparse.Namespace) -> Score:
     chosen = [each for each in mutants(engine) if each.name.startswith(tuple(options.only))]
     if options.kind:
         chosen = [each for each in chosen if each.kind.name.lower() in options.kind]
+    chosen.sort(key=lambda each: list(Kind).index(each.kind))
     before = [each for each in chosen if options.survivors and each.name in memory.killers]
     chosen = [each for each in chosen if each not in before]
     plugin = Mutating(

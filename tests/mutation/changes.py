@@ -14,17 +14,17 @@ from tests.mutation.conditions import Condition, conditions
 
 
 class Kind(Enum):
-    """What was taken out, as the score lists it."""
+    """What was taken out: what protects most comes first, in runs and in the score."""
 
     FENCE = "fences and states"
     KEY = "keys, limits and controls"
-    CONDITION = "other conditions"
     LOCK = "row locks"
     ORDER = "orders of locks"
     ADVISORY = "advisory locks"
     ONCE = "MATERIALIZED"
     CONFLICT = "ON CONFLICT"
     TRANSACTION = "transactions"
+    CONDITION = "other conditions"
 
 
 class Change(NamedTuple):

@@ -77,4 +77,4 @@ class Verdicts:
         table: dict[str, Counter[str]] = defaultdict(Counter)
         for each in self._of.values():
             table[each.mutant.kind.value][each.outcome.value] += 1
-        return {kind: dict(counted) for kind, counted in table.items()}
+        return {kind.value: dict(table[kind.value]) for kind in Kind if kind.value in table}
