@@ -403,7 +403,7 @@ class TestWorkers:
     async def test_one_that_lingered_in_vain_grants_nothing_more(self, far, near, monkeypatch):
         monkeypatch.setattr(claiming, "LINGER", 0.01)
         grants = counted(monkeypatch, claims, "grant_message")
-        polls = counted(monkeypatch, claiming.Claimer, "tick")
+        polls = counted(monkeypatch, claiming.Claimer, "_fill_slots")
         async with working(far, job, poll=0.01) as it:
             await finished(near, await submit(far, "job", n=0))
             await until(lambda: not lingers(far, it.worker))

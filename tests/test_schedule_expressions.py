@@ -169,7 +169,7 @@ def test_what_other_crons_write_is_understood(text, zone, expected):
         ("CRON_TZ=Europe/Berlim 0 9 * * *", None, "no time zone 'Europe/Berlim'"),
         ("CRON_TZ= 0 9 * * *", None, "no time zone ''"),
         ("CRON_TZ=Europe/Berlin", None, "has 0 fields"),
-        ("CRON_TZ=Europe/Berlin 0 9 * * *", "UTC", "another zone than tz='UTC'"),
+        ("CRON_TZ=Europe/Berlin 0 9 * * *", "UTC", "a zone other than tz='UTC'"),
     ],
 )
 def test_what_other_crons_write_is_refused_where_it_makes_no_sense(text, zone, said):

@@ -118,7 +118,7 @@ def test_an_address_without_a_host_is_this_machine_only():
     assert str(ListenAddress.parse("[::1]:9464")) == "[::1]:9464"
     assert ListenAddress.parse("0.0.0.0:9464") == ListenAddress("0.0.0.0", 9464)
     for text in ("localhost", "x:y", "127.0.0.1:70000", ""):
-        with pytest.raises(ConfigError, match="is no address"):
+        with pytest.raises(ConfigError, match="is not an address"):
             ListenAddress.parse(text)
 
 
