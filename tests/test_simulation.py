@@ -16,16 +16,21 @@ from unittest.mock import patch
 import pytest
 
 from pulsed.engine.upkeep import scheduler
+from pulsed.engine.worker.leases import Leases
 from pulsed.model.ids import new_job_id
+from pulsed.rpc.messages.columnar import assignments_of
+from pulsed.rpc.server.job_stream import JobStream
 from pulsed.store.sqlite.engine import SqliteEngine
+from pulsed.store.sqlite.step_transaction import SqliteTransaction
 from pulsed.store.verbs import suspend
 from tests.simulation import database
+from tests.simulation.__main__ import Part
 from tests.simulation.faults import Fault, Kind
 from tests.simulation.run import simulate
 from tests.simulation.shrinking import minimal, shrunk
 from tests.support.guards import unguarded
 
-PARTS, SEEDS = 2, 80
+PARTS, SEEDS = 2, 100
 WITHIN = 200
 """Seeds in which a planted bug must be found."""
 MOST_FAULTS = 5
@@ -40,6 +45,7 @@ def test_every_invariant_holds_whatever_happens(part):
     assert checked.keys() == {f"I{number}" for number in range(1, 14)}  # each put to the test
     struck = {fault.kind for verdict in verdicts for fault in verdict.struck}
     assert struck >= {Kind.UNANSWERED, Kind.DIES_AFTER, Kind.FREEZES}
+    assert {bool(verdict.counted["messages"]) for verdict in verdicts} == {False, True}
 
 
 def test_a_seed_is_a_run():
@@ -111,18 +117,64 @@ def a_leaked_slot() -> Iterator[SqliteEngine]:
     yield engine
 
 
+@contextlib.contextmanager
+def a_step_outside_its_transaction() -> Iterator[SqliteEngine]:
+    """A step's COMMIT whose answer is lost counts as failed, and the step is made again."""
+
+    async def never(*_):
+        return False
+
+    with patch.object(SqliteTransaction, "was_committed", never):
+        yield SqliteEngine()
+
+
+@contextlib.contextmanager
+def jobs_given_back_that_arrived() -> Iterator[SqliteEngine]:
+    """A server gives back the jobs of a write that failed, although they may have arrived."""
+    write, left = JobStream._write, JobStream._left
+
+    async def noted(self, message):
+        try:
+            await write(self, message)
+        except BaseException:
+            self._failed = message
+            raise
+
+    def also_failed(self):
+        message = getattr(self, "_failed", None)
+        failed = [] if message is None else assignments_of(message.batch, self._stream.worker_id)
+        return [*left(self), *failed]
+
+    with patch.object(JobStream, "_write", noted), patch.object(JobStream, "_left", also_failed):
+        yield SqliteEngine()
+
+
+@contextlib.contextmanager
+def an_attempt_given_back_after_a_fence() -> Iterator[SqliteEngine]:
+    """A worker gives back a run that it has begun, and stopped unconfirmed."""
+
+    def not_held(self, stored):
+        return [lease for lease in stored if not self.holds(lease)]
+
+    with patch.object(Leases, "unknown", not_held):
+        yield SqliteEngine()
+
+
 Plant: TypeAlias = Callable[[], contextlib.AbstractContextManager[SqliteEngine]]
 
 
 @pytest.mark.parametrize(
     "plant, invariant, last_found_by",
     [
-        (an_unfenced_write, "I4", 8),
-        (a_lost_wake, "I11", 92),
-        (a_double_fire, "I7", 0),
-        (a_leaked_slot, "I6", 63),
+        (an_unfenced_write, "I4", 118),
+        (a_lost_wake, "I11", 32),
+        (a_double_fire, "I7", 12),
+        (a_leaked_slot, "I6", 27),
+        (a_step_outside_its_transaction, "I9", 141),
+        (jobs_given_back_that_arrived, "I5", 25),
+        (an_attempt_given_back_after_a_fence, "I5", 52),
     ],
-    ids=["an unfenced write", "a lost wake", "a double fire", "a leaked slot"],
+    ids=lambda value: getattr(value, "__name__", "").replace("_", " "),
 )
 def test_a_planted_bug_is_found_and_shrinks(plant: Plant, invariant: str, last_found_by: int):
     """By one of the first seeds; the one that found it last is only tried first."""
@@ -133,6 +185,13 @@ def test_a_planted_bug_is_found_and_shrinks(plant: Plant, invariant: str, last_f
     assert any(violation.startswith(invariant) for violation in small.violations)
     assert len(small.faults) <= min(MOST_FAULTS, len(found.struck))
     assert simulate(found.seed, small.faults).violations == ()
+
+
+def test_a_part_continues_where_it_was_ended(tmp_path):
+    Part(100, 40, 2.5, Counter(seeds=20, jobs=7), ["seed 101: I1: lost"]).save(tmp_path)
+    part = Part.load(tmp_path / "100.json")
+    assert part.left == range(120, 140)
+    assert (part.seconds, part.totals["jobs"], len(part.violations)) == (2.5, 7, 1)
 
 
 def test_the_fewest_items_that_fail():

@@ -6,12 +6,13 @@ here once more. Each violation names its invariant of docs/faults.md.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tests.simulation.database import Change, Database, JobState, StepDone
-from tests.simulation.load import LIMITS
+from tests.simulation.load import EMITTING, LIMITS, MAY_FAIL, emitted
 
 CLAIMABLE = ("PENDING", "RETRYING", "WAITING")
 ENDED = ("SUCCEEDED", "DEAD_LETTERED", "CANCELLED")
@@ -27,6 +28,8 @@ class Caller(NamedTuple):
     verb: str
     reported: set[tuple[bytes, int, bytes]]
     """The leases that its reports were made under."""
+    given_back: set[tuple[bytes, int]]
+    """The runs that it gave back as never begun."""
 
 
 class Checker:
@@ -41,6 +44,7 @@ class Checker:
         self._highest: dict[bytes, int] = {}
         self._fired: set[tuple[bytes, int]] = set()
         self._starts: set[tuple[bytes, int]] = set()
+        self._given_back: set[tuple[bytes, int]] = set()
         self._claims: Counter[bytes] = Counter()
         self._steps: set[tuple[bytes, str]] = set()
         self._waits: Counter[bytes] = Counter()
@@ -134,11 +138,20 @@ class Checker:
             if (old.id, old.lease_token, old.locked_by) not in caller.reported:
                 run = f"run {old.lease_token} of {_named(old)}"
                 self.violated("I4", f"{caller.process} ended {run} without its lease")
+            if (old.id, old.lease_token) in caller.given_back:
+                self._gave_back(old, caller)
         elif caller.verb == "watchdog":
             if old.lease_until is None or old.lease_until >= now:
                 self.violated("I4", f"{_named(old)} was reaped although its lease had not ended")
         else:
             self.violated("I4", f"{caller.verb} ended a run of {_named(old)}")
+
+    def _gave_back(self, job: JobState, caller: Caller) -> None:
+        """Check that a run whose attempt is given back has not begun."""
+        run = (job.id, job.lease_token)
+        self._given_back.add(run)
+        if run in self._starts:
+            self.violated("I5", f"{caller.process} gave back {_named(job)}, which had begun")
 
     def _check_together(self) -> None:
         """Check what several rows must agree on."""
@@ -160,6 +173,8 @@ class Checker:
         if (job, token) in self._starts:
             self.violated("I5", f"run {token} of {self._name(job)} began twice")
         self._starts.add((job, token))
+        if (job, token) in self._given_back:
+            self.violated("I5", f"run {token} of {self._name(job)} began after it was given back")
         if self._highest.get(job, -1) < token:
             self.violated("I4", f"run {token} of {self._name(job)} began without a lease")
 
@@ -201,12 +216,46 @@ class Checker:
         self.checked.update(I1=len(self.acknowledged), I11=len(self._jobs))
         for left in self.unfinished():
             self.violated("I11", left)
+        for row in self._jobs.values():
+            if row.status == "DEAD_LETTERED" and row.topic not in MAY_FAIL:
+                self.violated("I5", f"{_named(row)} has failed after {row.attempts} attempts")
         lost = self.acknowledged - self._jobs.keys() - self._removed
         for job in lost:
             self.violated("I1", f"the acknowledged job {job.hex()} is gone")
         fired = {occurrence for _, occurrence in self._fired}
+        self._check_effects()
+        self._check_streams()
         if missed := sorted(set(occurrences) - fired):
             self.violated("I7", f"{len(missed)} occurrences were never fired: {missed}")
+
+    def _check_effects(self) -> None:
+        """Check that each step in a transaction has had its effect once."""
+        effects = Counter(job for job, _ in self._database.rows("SELECT job, run FROM effects"))
+        stored = Counter(job for job, step in self._steps if step.startswith("write"))
+        self.checked["I9"] += len(effects)
+        for job in effects.keys() | stored.keys():
+            if effects[job] != stored[job]:
+                what = f"{effects[job]} effects of {stored[job]} stored steps"
+                self.violated("I9", f"{self._name(job)} has {what}")
+
+    def _check_streams(self) -> None:
+        """Check that each run has emitted its items in order, and the one that succeeded all."""
+        query = "SELECT job_id, position, run, value FROM pulse_stream ORDER BY job_id, position"
+        streams: dict[bytes, list[tuple[int, int, str]]] = {}
+        for job, position, run, value in self._database.rows(query):
+            streams.setdefault(job, []).append((position, run, value))
+        for job, items in streams.items():
+            self.checked["I9"] += 1
+            first, runs = items[0][0], [run for _, run, _ in items]
+            each = {run: [int(value) for _, of, value in items if of == run] for run in runs}
+            is_whole = [position for position, _, _ in items] == [*range(first, first + len(items))]
+            if not is_whole or any(values != [*range(len(values))] for values in each.values()):
+                self.violated("I9", f"the stream of {self._name(job)} is {items}")
+        ended = "SELECT id, payload FROM pulse_jobs WHERE topic = ? AND status = 'SUCCEEDED'"
+        for job, payload in self._database.rows(ended, EMITTING):
+            items, wanted = streams.get(job, []), emitted(json.loads(payload)["n"])
+            if not items or [run for _, run, _ in items].count(items[-1][1]) != wanted:
+                self.violated("I9", f"the stream of {self._name(job)} lacks items: {items}")
 
     def _name(self, job: bytes) -> str:
         row = self._jobs.get(job)

@@ -6,6 +6,7 @@ transition and not only what is left of it; no code of pulsed is involved in tha
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import sqlite3
 from collections.abc import Callable
@@ -80,6 +81,22 @@ class Database:
             options.busy_timeout,
         )
         self._read = 0
+        self.holder: object | None = None
+        """The process whose step holds the write lock."""
+        self.unlocked = asyncio.Event()
+
+    def lock(self, process: object) -> None:
+        """Give the connection to the step of a process."""
+        self.holder = process
+        self.unlocked.clear()
+
+    def unlock(self) -> None:
+        """Take it back; what was not committed is rolled back."""
+        self.connection.set_authorizer(None)
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+        self.holder = None
+        self.unlocked.set()
 
     def perform(self, verb: Verb[T]) -> T:
         """Run a verb to its commit."""
@@ -118,6 +135,7 @@ def _empty_database() -> bytes:
     run_blocking(store.migrate())
     connection = store._writer._connection
     assert isinstance(connection, sqlite3.Connection)
+    connection.execute("CREATE TABLE effects (job BLOB, run INTEGER)")
     content = connection.serialize()
     run_blocking(store.aclose())
     return content

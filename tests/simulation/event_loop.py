@@ -80,8 +80,24 @@ class _Callback:
         self._function(*args)
 
     def again(self, args: tuple[Any, ...]) -> None:
+        self._loop.call_soon(self._unless_cancelled, *args, context=self.context)
+
+    def _unless_cancelled(self, *args: Any) -> None:
+        """Run it, unless what ran just before has cancelled it."""
         if self.handle is None or not self.handle.cancelled():
-            self.handle = self._loop.call_soon(self._function, *args, context=self.context)
+            self._function(*args)
+
+
+class Contextvars:
+    """In the place of the module, where a task gets an empty context: it belongs to its process."""
+
+    copy_context = staticmethod(contextvars.copy_context)
+
+    @staticmethod
+    def Context() -> Context:  # noqa: N802 - the name of the class
+        context = contextvars.Context()
+        context.run(CURRENT.set, CURRENT.get())
+        return context
 
 
 class SimulatedLoop(JumpingLoop):

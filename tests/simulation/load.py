@@ -7,6 +7,7 @@ from typing import Any
 
 from pulsed import Backoff, Context, Limit, Pulse, Snooze, WaitTimeout
 from pulsed.errors import SignalTimeout
+from pulsed.handler.registry import Registry
 from tests.simulation.event_loop import CURRENT
 
 LEASE = 6.0
@@ -126,6 +127,61 @@ async def steps(ctx: Context, n: int) -> int:
 
 
 @app.job(**sturdy)
+def blocking(ctx: Context, n: int) -> int:
+    """Runs in a thread."""
+    began(ctx)
+    return n
+
+
+def in_thread(ctx: Context, n: int) -> int:
+    stepped(ctx, "in_thread")
+    return n
+
+
+@app.job(**sturdy)
+async def plain_step(ctx: Context, n: int) -> int:
+    began(ctx)
+    return await ctx.step(lambda: in_thread(ctx, n), name="in_thread")
+
+
+async def write(connection: Any, ctx: Context, n: int) -> int:
+    stepped(ctx, "write")
+    effect = ctx.job_id.bytes, ctx.lease_token
+    connection.execute("INSERT INTO effects VALUES (?, ?)", effect)
+    await asyncio.sleep(0.1 * (n % 4))
+    return n
+
+
+def write_plainly(connection: Any, ctx: Context, n: int) -> int:
+    stepped(ctx, "write_plainly")
+    effect = ctx.job_id.bytes, ctx.lease_token
+    connection.execute("INSERT INTO effects VALUES (?, ?)", effect)
+    return n
+
+
+@app.job(**sturdy)
+async def transactional(ctx: Context, n: int) -> int:
+    """Has an effect in each of its two steps, by the transaction that stores the step."""
+    began(ctx)
+    await ctx.step(write, ctx, n, name="write", tx=True)
+    return await ctx.step(write_plainly, ctx, n, name="write_plainly", tx=True)
+
+
+def emitted(n: int) -> int:
+    """Return how many items a run of the job below emits."""
+    return n % 5 + 1
+
+
+@app.job(**sturdy)
+async def emitting(ctx: Context, n: int) -> int:
+    began(ctx)
+    for item in range(emitted(n)):
+        await ctx.aemit(item)
+        await asyncio.sleep(0.2 * (n % 2))
+    return n
+
+
+@app.job(**sturdy)
 async def approval(ctx: Context, n: int) -> str:
     began(ctx)
     try:
@@ -171,10 +227,22 @@ KINDS: dict[Any, int] = {
     unique: 4,
     limited: 5,
     ordered: 4,
+    blocking: 3,
     steps: 3,
+    plain_step: 2,
+    transactional: 4,
+    emitting: 3,
     approval: 2,
     parent: 5,
     awaiting: 1,
 }
+EMITTING = emitting.topic
+far_registry = Registry()
+"""The handlers of a worker that reaches the jobs through a server."""
+for _handler in app.registry:
+    if _handler.topic != transactional.topic:
+        far_registry.add(_handler)
+MAY_FAIL = {hopeless.topic, child.topic, parent.topic}
+"""The topics whose jobs may end as dead letters; all others succeed, or are cancelled."""
 LIMITS = {limited.topic: 2, ordered.topic: 1}
 """How many of a topic's jobs may run at once."""

@@ -13,20 +13,37 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
+from grpc import aio
+
+from pulsed.engine.load import LoadReader
+from pulsed.engine.shared_reads import SharedReads
 from pulsed.engine.upkeep.bulk import BulkPerformer
 from pulsed.engine.upkeep.pruner import Pruner
 from pulsed.engine.upkeep.unserved import UnservedQueues
 from pulsed.engine.worker import worker as worker_module
 from pulsed.engine.worker.leases import Leases
+from pulsed.engine.workflow import calling, recorder, run_stream
 from pulsed.model import ids
 from pulsed.model.job import Assignment, Lease
 from pulsed.model.outcome import Beat
-from tests.simulation.event_loop import SimulatedLoop
+from pulsed.rpc.client import channels
+from pulsed.rpc.server import dispatcher
+from pulsed.rpc.server.refusal_log import RefusalLog
+from tests.simulation.event_loop import Contextvars, SimulatedLoop
+from tests.simulation.network import simulated_channel, simulated_server
+from tests.simulation.threads import Threading
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 EPOCH_MICROS = int(EPOCH.timestamp()) * 1_000_000
 MACHINES_CLOCK = time.monotonic
-HAVE_CLOCKS = (BulkPerformer.__init__, Pruner.__init__, UnservedQueues.__init__)
+HAVE_CLOCKS = (
+    BulkPerformer.__init__,
+    Pruner.__init__,
+    UnservedQueues.__init__,
+    RefusalLog.__init__,
+    SharedReads.__init__,
+    LoadReader.__init__,
+)
 """Their default is the machine's clock, which was bound when they were imported."""
 
 
@@ -125,6 +142,13 @@ def simulated_machine(loop: SimulatedLoop, seed: int) -> Iterator[None]:
             (ids, "_random", iter(())),
             (worker_module, "Leases", BeatsOnLoop),
             (worker_module, "LoopWatch", _NoWatch),
+            (calling, "threading", Threading),
+            (recorder, "contextvars", Contextvars),
+            (run_stream, "contextvars", Contextvars),
+            (channels, "Random", lambda: random.Random(f"{entropy.random()} hosts")),
+            (dispatcher, "_random", random.Random(f"{seed} dispatcher")),
+            (aio, "insecure_channel", simulated_channel),
+            (aio, "server", simulated_server),
         ):
             stack.enter_context(patch.object(target, name, instead))
         for function in HAVE_CLOCKS:

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from pulsed import Context, PulsedError
 from pulsed.engine.worker.options import WorkerOptions
 from pulsed.engine.worker.worker import Worker
-from pulsed.errors import TransientStorageError
+from pulsed.rpc.server.server import Server, ServerOptions
 from pulsed.store.sqlite.engine import SqliteEngine
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.script import Verb
 from tests.simulation import load
-from tests.simulation.checker import Caller, Checker
+from tests.simulation.checker import Checker
 from tests.simulation.database import Database
 from tests.simulation.event_loop import SimulatedLoop
-from tests.simulation.faults import Fault, Kind, planned
-from tests.simulation.fleet import Process
+from tests.simulation.faults import DELAYS, Fault, Plan, planned
+from tests.simulation.fleet import InOrder, Process, Role
 from tests.simulation.machine import EPOCH, Clock, simulated_machine
+from tests.simulation.network import Network
+from tests.simulation.storage import Storage
+from tests.simulation.threads import HandlersInLine
 
-T = TypeVar("T")
-
-CALLS = 180
-"""Storage calls in which faults happen, about as many as a storm makes."""
 STORM = 10.0
 """Seconds of load and faults."""
 CALM = 80.0
@@ -43,10 +42,16 @@ GRACES = 4 * load.LEASE * 2 / 3
 """Seconds that watchdogs wait at most, so that the living can send a heartbeat after an outage: a
 gap of more than a third of a lease between two ticks, which a slow database makes, too, earns a
 grace, and three more may extend it (decision 11)."""
-DELAYS = (0.0, 0.001, 0.001, 0.003, 0.003, 0.01, 0.03, 0.15)
 RESTARTS = (0.2, 1.0, 5.0)
 EVERY, OCCURRENCES = 3, 5
 """A schedule that catches up on everything."""
+
+SERVERS = (0, 0, 1, 2)
+"""How many servers a fleet may have."""
+NEAR = 0.25
+"""How many workers and clients of a fleet with servers have a database URL all the same."""
+DEPLOYED = 0.3
+"""How often a server is drained, and another one takes its place."""
 
 _engine = SqliteEngine()
 
@@ -72,12 +77,14 @@ def simulate(
 ) -> Verdict:
     """Run a seed, with its own faults or with these, on these statements."""
     loop = SimulatedLoop()
-    plan = planned(random.Random(f"{seed} faults"), CALLS) if faults is None else list(faults)
+    servers = random.Random(f"{seed} servers").choice(SERVERS)
+    if faults is None:
+        faults = planned(random.Random(f"{seed} faults"), servers=servers)
     with (
         simulated_machine(loop, seed),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):
-        run = Run(seed, loop, plan, engine or _engine)
+        run = Run(seed, loop, faults, engine or _engine, servers)
         try:
             return runner.run(run.play())
         finally:
@@ -88,100 +95,90 @@ class Run:
     """The world of one seed."""
 
     def __init__(
-        self, seed: int, loop: SimulatedLoop, faults: Sequence[Fault], engine: Engine
+        self,
+        seed: int,
+        loop: SimulatedLoop,
+        faults: Sequence[Fault],
+        engine: Engine,
+        servers: int,
     ) -> None:
         self._seed = seed
-        self._loop = loop
+        self.loop = loop
         self._chance = random.Random(f"{seed} load")
         self._planned = faults
-        self._faults = {fault.call: fault for fault in faults}
-        self._struck: list[Fault] = []
-        self._calls = 0
-        self._away_until = 0.0
-        self._is_calm = False
         self._hints_lost = self._chance.choice([0.0, 0.3, 1.0])
-        self._trace = hashlib.sha256()
         self.engine = engine
         self.clock = Clock(loop)
+        self.plan = Plan(seed, faults)
         self.database = Database(self.clock.micros)
         self.checker = Checker(self.database)
+        self.storage = Storage(self)
+        self.network = Network(self)
         self.listeners: list[tuple[Process, Callable[[], None]]] = []
+        self._hosts = [f"server-{number}:1" for number in range(1, servers + 1)]
+        self._does_upkeep = self._chance.random() < 0.7
         self._processes: list[Process] = []
         self._ids: list[UUID] = []
         self._graves: list[Process] = []
         self._unanswered: list[asyncio.Task[Any] | None] = []
-        self._workers = 0
+        self._started = 0
+        self._has_transactions = False
+        """Whether a worker has a database URL: no step has a transaction through a server."""
 
-    # -- storage calls --------------------------------------------------------------------------
+    # -- what happens to processes --------------------------------------------------------------
 
-    async def call(self, process: Process, verb: Verb[T]) -> T:
-        """Make a call of a process, as this run has it."""
-        self._calls += 1
-        number = self._calls
-        delays = random.Random(self._seed * 1_000_003 + number)
-        fault = None if self._is_calm else self._faults.get(number)
-        if fault is not None:
-            self._struck.append(fault)
-            if fault.kind is Kind.OUTAGE:
-                self._away_until = self._loop.time() + fault.seconds
-        kind = None if fault is None else fault.kind
-        slow = fault.seconds if fault is not None and kind is Kind.SLOW else 0.0
-        await asyncio.sleep(delays.choice(DELAYS) + slow * delays.random())
-        if self._loop.time() < self._away_until:
-            raise TransientStorageError("The simulated database is away.")
-        if kind is Kind.REFUSED:
-            raise TransientStorageError("The simulated connection was lost.")
-        if kind is Kind.DIES_BEFORE:
-            await self._die(process)
-        answer = self._commit(process, verb, number)
-        if kind is Kind.DIES_AFTER:
-            await self._die(process)
-        if fault is not None and kind is Kind.FREEZES:
-            process.freeze(fault.seconds)
-        await asyncio.sleep(delays.choice(DELAYS) + slow)
-        if kind is Kind.UNANSWERED:
-            raise TransientStorageError("The simulated answer was lost.")
-        return answer
-
-    def _commit(self, process: Process, verb: Verb[T], number: int) -> T:
-        answer = self.database.perform(verb)
-        caller = Caller(process.name, verb.name, process.store.reported)
-        self.checker.committed(caller, self.clock.micros())
-        self._trace.update(f"{number} {process.name} {verb.name} {self._loop.time()}\n".encode())
-        return answer
-
-    async def _die(self, process: Process) -> None:
+    async def die(self, process: Process) -> None:
+        """Kill a process, in the middle of what it does."""
         self._kill(process)
         self._unanswered.append(asyncio.current_task())  # else it would be collected, and ended
-        await self._loop.create_future()
+        await self.loop.create_future()
 
     def _kill(self, process: Process) -> None:
         process.kill()
+        if self.database.holder is process:
+            self.database.unlock()
+        self.network.died(process)
+        self._leave(process)
+        self._graves.append(process)
+        self._replace(process)
+
+    def _leave(self, process: Process) -> None:
         self._processes.remove(process)
         self.listeners = [entry for entry in self.listeners if entry[0] is not process]
-        self._graves.append(process)
-        if process.worker is not None:
-            self._loop.outside(self._chance.choice(RESTARTS), self._start_worker)
+
+    def _replace(self, process: Process) -> None:
+        if process.role is not Role.CLIENT:
+            again = functools.partial(self._start, process.role, process.place)
+            self.at(self.loop.time() + self._chance.choice(RESTARTS), again)
+
+    def at(self, when: float, callback: Callable[[], object]) -> None:
+        """Call something at a time, whatever has happened to processes."""
+        self.loop.outside(when - self.loop.time(), callback)
 
     def notify(self) -> None:
         """Wake those who listen, each after a while, or never."""
         for process, wake in self.listeners:
             if self._chance.random() >= self._hints_lost:
                 delay = self._chance.choice(DELAYS)
-                self._loop.call_later(delay, wake, context=process.context)
+                self.loop.call_later(delay, wake, context=process.context)
 
     # -- the fleet ------------------------------------------------------------------------------
 
     async def play(self) -> Verdict:
         """Let it all happen; returns what was found."""
-        self._loop.set_exception_handler(self._surprised)
+        self.loop.set_exception_handler(self._surprised)
+        for host in self._hosts:
+            self._start(Role.SERVER, host)
         for _ in range(self._chance.choice([1, 2, 3])):
-            self._start_worker()
-        for name in ("client-1", "client-2"):
-            self._start_client(name)
+            worker = self._start(Role.WORKER, self._url())
+            self._has_transactions |= worker.is_near
+        for _ in range(2):
+            self._start(Role.CLIENT, self._url())
+        if self._hosts and self._chance.random() < DEPLOYED:
+            self.at(self._chance.uniform(1.0, STORM), self._deploy)
         await asyncio.sleep(STORM)
-        self._is_calm = True
-        self._away_until = 0.0
+        self.plan.is_calm = True
+        self.storage.calm()
         await self._until_quiet()
         await self._probe()
         self.checker.check_end(occurrences=self._occurrences())
@@ -190,9 +187,21 @@ class Run:
         await self._end_tasks()
         return verdict
 
-    def _start_worker(self) -> None:
-        self._workers += 1
-        process = self._new_process(f"worker-{self._workers}")
+    def _url(self) -> str | None:
+        """Draw how a process reaches the jobs: by a server or, now and then, without one."""
+        if not self._hosts or self._chance.random() < NEAR:
+            return None
+        return f"pulse://{','.join(self._hosts)}"
+
+    def _start(self, role: Role, place: str | None) -> Process:
+        self._started += 1
+        process = Process(self, self.loop, f"{role}-{self._started}", role, place)
+        self._processes.append(process)
+        make = {Role.WORKER: self._work, Role.CLIENT: self._produce, Role.SERVER: self._serve}
+        process.start(make[role](process))
+        return process
+
+    def _work(self, process: Process) -> Callable[[], Any]:
         options = WorkerOptions(
             concurrency=self._chance.choice([1, 2, 5]),
             poll=POLL,
@@ -202,22 +211,46 @@ class Run:
         )
 
         async def work() -> None:
-            process.worker = Worker(process.store, load.app.registry, options)
+            registry = load.app.registry if process.is_near else load.far_registry
+            process.worker = Worker(process.store, registry, options, threads=HandlersInLine())
             await process.worker.run()
 
-        process.start(work)
+        return work
 
-    def _new_process(self, name: str) -> Process:
-        process = Process(self, self._loop, name)
-        self._processes.append(process)
-        return process
+    def _serve(self, process: Process) -> Callable[[], Any]:
+        assert process.place is not None
+        options = ServerOptions(
+            listen=process.place, upkeep=self._does_upkeep, stats=False, tick=TICK
+        )
 
-    def _start_client(self, name: str) -> None:
-        process = self._new_process(name)
-        chance = random.Random(f"{self._seed} {name}")
+        async def serve() -> None:
+            process.server = server = Server(process.store, options)
+            server._streams, server.dispatcher.streams = InOrder(), InOrder()  # type: ignore[assignment]
+            await server.start()
+            await server.failed()
+
+        return serve
+
+    def _deploy(self) -> None:
+        """Drain a server, and start another one in its place."""
+        process = next((each for each in self._processes if each.role is Role.SERVER), None)
+        if process is not None and process.server is not None:
+            process.start(lambda: self._drain(process))
+
+    async def _drain(self, process: Process) -> None:
+        assert process.server is not None
+        await process.server.drain()
+        if process in self._processes:
+            self._leave(process)
+            self._graves.append(process)
+            self._replace(process)
+
+    def _produce(self, process: Process) -> Callable[[], Any]:
+        chance = random.Random(f"{self._seed} {process.name}")
+        schedules = not any(each.role is Role.CLIENT for each in self._processes[:-1])
 
         async def produce() -> None:
-            if name == "client-1":
+            if schedules:
                 with contextlib.suppress(PulsedError):
                     await self._schedule()
             for _ in range(chance.randint(2, 14)):
@@ -226,7 +259,7 @@ class Run:
                     await self._act(chance)
             self._processes.remove(process)
 
-        process.start(produce)
+        return produce
 
     async def _schedule(self) -> None:
         await load.app.schedules.aput(
@@ -242,6 +275,8 @@ class Run:
         act = chance.random()
         if act < 0.8 or not self._ids:
             (kind,) = chance.choices(list(load.KINDS), weights=list(load.KINDS.values()))
+            if kind is load.transactional and not self._has_transactions:
+                kind = load.steps
             bound = kind.using(delay=chance.choice([0.0, 0.0, 0.0, 1.0, 4.0]))
             job = await bound.aenqueue(chance.randrange(20))
             self.checker.acknowledged.add(job.id.bytes)
@@ -257,26 +292,25 @@ class Run:
 
     async def _until_quiet(self) -> None:
         """Wait until there is nothing left to do, and check that expired leases are recovered."""
-        began = self._loop.time()
-        while (lasted := self._loop.time() - began) < CALM:
+        began = self.loop.time()
+        while (lasted := self.loop.time() - began) < CALM:
             await asyncio.sleep(1.0)
             if lasted > ALL_ALIVE:
                 overdue = load.LEASE + 2 * TICK + GRACES
                 self.checker.check_expired(self.clock.micros() - int(overdue * 1e6))
-            has_clients = any(process.worker is None for process in self._processes)
+            has_clients = any(process.role is Role.CLIENT for process in self._processes)
             if not (has_clients or self.checker.unfinished() or self._schedule_is_active()):
                 return
 
     async def _probe(self) -> None:
         """Enqueue a job without any notification: an idle worker must find it by polling."""
         self._hints_lost = 1.0
-        process = self._new_process("probe")
+        process = Process(self, self.loop, "probe", Role.CLIENT)
 
         async def enqueue() -> UUID:
             return (await load.plain.aenqueue(0)).id
 
         job = await process.start(enqueue)
-        self._processes.remove(process)
         await asyncio.sleep(1.1 * POLL + 4 * max(DELAYS))
         if not self.checker.is_running_or_over(job.bytes):
             self.checker.violated("I13", "a job was not found by polling")
@@ -312,17 +346,17 @@ class Run:
             self._seed,
             self._planned,
             tuple(self.checker.violations),
-            tuple(self._struck),
-            self._calls,
-            self.checker.counted(),
+            tuple(self.plan.struck),
+            self.plan.calls,
+            {**self.checker.counted(), "messages": self.network.messages},
             self.checker.checked,
-            self._trace.hexdigest()[:16]
+            self.storage.trace
             + hashlib.sha256(repr(self.checker.digest()).encode()).hexdigest()[:16],
         )
 
     async def _end_tasks(self) -> None:
         """End every task, so that none is destroyed while it is pending."""
-        self._loop.set_exception_handler(lambda *_: None)
+        self.loop.set_exception_handler(lambda *_: None)
         for process in (*self._processes, *self._graves):
             process.is_over = True
             process.resume()
