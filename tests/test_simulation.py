@@ -33,8 +33,8 @@ from tests.support.guards import unguarded
 PARTS, SEEDS = 2, 100
 WITHIN = 200
 """Seeds in which a planted bug must be found."""
-MOST_FAULTS = 5
-"""…and be shrunk to."""
+MOST_FAULTS = 8
+"""…and be shrunk to: none of them can be left out, but which few are left depends on the engine."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
