@@ -58,8 +58,8 @@ EXPLAINED: tuple[Reason, ...] = (
         "PostgreSQL sorts NULL last, so the first key is the same; on SQLite a test needs it.",
     ),
     Reason(
-        r"claiming\.claim\w*: (queue = \$\d+::text|status IN \('PENDING', 'RETRYING', 'WAITING'\)"
-        r"|limit_key IS NULL)( #2)?",
+        r"claiming\.claim(?!_plain)\w*: (queue = \$\d+::text"
+        r"|status IN \('PENDING', 'RETRYING', 'WAITING'\)|limit_key IS NULL)( #2)?",
         "It only finds priorities to scan; the pick from each, the third, has the condition.",
     ),
     Reason(
@@ -75,17 +75,21 @@ EXPLAINED: tuple[Reason, ...] = (
         r"limited\.limit_(runs|waits): limit_key (>= :name|< :beyond|>= \$\d::text|< \$\d::text)",
         "A range for the index; the comparison with the limit's name in the same WHERE implies it.",
     ),
+    Reason(
+        r"claiming\.claim_plain: priority = \$\d+::int",
+        "Worded for the index; the statement claims nothing if a job has another priority.",
+    ),
     # -- what a constraint of the table implies ---------------------------------------------------
     Reason(
         r"schedules\.next_due: next_run_at IS NOT NULL",
         "Worded as the condition of the index; a CHECK gives every ACTIVE schedule a next run.",
     ),
     Reason(
-        r"recovery\.(note_shared|reap): lease_until IS NOT NULL",
+        r"(recovery\.(note_shared|reap)|leases\.held_by): lease_until IS NOT NULL",
         "Worded as the condition of the index of leases; a CHECK gives every RUNNING job one.",
     ),
     Reason(
-        r"recovery\.(note_shared|reap): status = 'RUNNING'",
+        r"(recovery\.(note_shared|reap)|leases\.held_by): status = 'RUNNING'",
         "A CHECK makes every job RUNNING that has an owner and the end of a lease, and the "
         "conditions beside it ask for both.",
     ),
@@ -95,6 +99,11 @@ EXPLAINED: tuple[Reason, ...] = (
         r"|retention\.prune: status = \S+ #2",
         "The row was picked with the same condition and is locked since, or nothing else writes. "
         "For a prune, test_a_dead_letter_that_is_just_replayed_is_not_pruned removes the lock too.",
+    ),
+    Reason(
+        r"retention\.prune: (completed_at|coalesce\(completed_at, now\(\)\)) < .*",
+        "The pick asks, and the DELETE again: the row is locked in between, the oldest come first, "
+        "and either is enough.",
     ),
     Reason(
         r"(claiming|limited)\.claim\w*: [jb]\.status NOT IN "

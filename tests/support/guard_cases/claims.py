@@ -39,6 +39,7 @@ NOT_DUE: dict[str, Change] = {
         "UPDATE pulse_controls SET paused = {true} WHERE scope = 'topic' AND name = 'email'"
     ],
 }
+EARLIER = "next_run_at = {old}"
 UNLIMITED: dict[str, Change] = {"limited": "limit_key = 'k'", "another priority": "priority = 7"}
 SUSPECT: dict[str, Change] = {
     "no suspect": "crashes = 1",
@@ -79,6 +80,9 @@ LIMITED_PICKS: list[tuple[str, dict[str, str], dict[str, Change], list[tuple[Any
     ("_suspect", {"job": f"{LIMITED_JOB}, crashes = 2", **BESIDE}, GRANTED | SUSPECT, GRANT, ""),
     ("_suspect", {"job": f"{LIMITED_JOB}, crashes = 2, started_at = {{past}}"},
      {"not begun": "started_at = NULL"}, [("k", 0, 0, 9, True)], "only begun ones"),
+    ("_suspect", {"job": f"{LIMITED_JOB}, crashes = 2", **BESIDE,
+                  "fourth": f"{EARLIER}, limit_key = 'k', crashes = 2, {ENDED}"}, {},
+     [("k", 0, 0, 1, False)], "behind an ended one"),
 ]  # fmt: skip
 
 
@@ -122,6 +126,10 @@ def postgres_claims() -> Iterable[Case]:
             {"another queue": "queue = 'other'", "ended": ENDED, "limited": "limit_key = 'k'"},
             POSTGRES_CLAIM, AFTER, name="a new priority",
         )  # fmt: skip
+        # An ended one in front must not use up the batch.
+        ended = f"{rows['job'].replace(DUE, EARLIER)}, {ENDED}"
+        yield Case(case, rows | {"fourth": ended}, {}, POSTGRES_CLAIM | {"most": 1}, AT_0,
+                   name="behind an ended one")  # fmt: skip
 
 
 PLAIN: dict[str, Any] = CLAIM | {
@@ -136,7 +144,8 @@ def postgres_alone() -> Iterable[Case]:
     yield Case(
         "claiming.claim_plain",
         {"job": DUE, "other": "status = 'SUCCEEDED', priority = 3",
-         "third": "queue = 'x', priority = 3", "fourth": "limit_key = 'k', priority = -3"},
+         "third": "queue = 'x', priority = 3", "fourth": "limit_key = 'k', priority = -3",
+         "fifth": "status = 'SUCCEEDED', priority = -3", "sixth": "queue = 'x', priority = -3"},
         NOT_DUE | UNLIMITED | UNGOVERNED | {
             "suspect": "crashes = 2",
             "before the floor": {"at": timedelta(0), "claimed": 0.0},
@@ -146,6 +155,8 @@ def postgres_alone() -> Iterable[Case]:
         PLAIN,
         also=OTHERS_CONTROLS,
     )  # fmt: skip
+    yield Case("claiming.claim_plain", {"job": DUE, "fourth": f"{EARLIER}, {ENDED}"}, {},
+               PLAIN | {"most": 1}, name="behind an ended one")  # fmt: skip
     limited = {"claim_limited": 0, "claim_limited_aged": 0, "claim_limited_suspect": 2}
     for name, crashes in limited.items():
         job = f"{LIMITED_JOB}, crashes = {crashes}"

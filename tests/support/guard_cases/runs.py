@@ -101,6 +101,22 @@ RECOVERY = [
         name="an instant to come",
     ),
     Case(
+        "recovery.reap",
+        {"job": EXPIRED, "other": "status = 'WAITING', lease_until = {old}, lease_ms = 1000"},
+        {},
+        {"most": 1, "left_alone": []},
+        [(1000, timedelta(seconds=-1))],
+        name="behind one that does not run",
+    ),
+    Case(
+        "recovery.reap",
+        {"job": EXPIRED, "other": EXPIRED.replace("{past}", "{old}").replace("1000", "2000")},
+        {},
+        {"most": 1, "left_alone": []},
+        [(1000, timedelta(seconds=-1)), (2000, timedelta(days=-2))],
+        name="behind one in grace",
+    ),
+    Case(
         "recovery.note_shared",
         {"job": RUNNING},
         {"owner": "locked_by = {bob}", "status": NOT_RUNNING},
