@@ -1,12 +1,13 @@
 """Every page in a real browser: light, dark, narrow, for a screen reader, and with evil names."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from pulsed import Pulse
 from pulsed.model.audit import Operator
@@ -207,3 +208,27 @@ async def test_schedules(app: Pulse, page: Page, serve: Any, problems: Problems)
     await page.get_by_role("link", name=EVIL).click()
     await expect(page.get_by_role("heading", level=1)).to_contain_text(EVIL)
     await looks_well(page)
+
+
+async def test_a_page_whose_form_was_sent_asks_for_nothing_more(
+    app: Pulse, page: Page, serve: Any
+):
+    """Its refresh would be refused once the form has deleted what the page shows."""
+    await app.schedules.aput("report", "send", every=3600)
+    held = asyncio.Event()
+    refreshes: asyncio.Queue[Route] = asyncio.Queue()
+
+    async def hold(route: Route) -> None:
+        if route.request.method == "POST":
+            await held.wait()
+        elif "x-refresh" in route.request.headers:
+            return refreshes.put_nowait(route)
+        await route.continue_()
+
+    await page.route("**/schedules/report**", hold)
+    await page.goto(serve(site_of(app)) + "/schedules/report?app=shop")
+    refresh = await refreshes.get()
+    async with page.expect_event("requestfailed", lambda each: each == refresh.request):
+        await page.get_by_role("button", name="Pause").click(no_wait_after=True)
+    held.set()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("paused")

@@ -19,11 +19,11 @@
   }
 
   // -- live: one stream per visible tab ---------------------------------------------------------------
-  let stream = null, heard = 0, paused = false;
+  let stream = null, heard = 0, leaving = new AbortController();
   const live = $("[data-live]");
   function say(text, state) { live.lastElementChild.textContent = text; live.dataset.state = state; }
   function connect() {
-    if (stream || document.hidden || paused) return;
+    if (stream || document.hidden) return;
     stream = new EventSource(`${base}/live`);
     stream.addEventListener("summary", (event) => {
       heard = Date.now();
@@ -44,6 +44,15 @@
   function disconnect() { if (stream) { stream.close(); stream = null; } }
   document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
   addEventListener("pagehide", disconnect);
+  // A form's answer is the next page. This one asks for nothing more: the form may delete what it shows.
+  document.addEventListener("submit", (event) => {
+    if (event.defaultPrevented || event.target.method !== "post") return;
+    disconnect();
+    leaving.abort();
+  });
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) { leaving = new AbortController(); connect(); }
+  });
   setInterval(() => {
     if (heard && live.dataset.state === "good") {
       const seconds = Math.round((Date.now() - heard) / 1000);
@@ -65,7 +74,7 @@
       if (busy.has(element) || element.contains(document.activeElement) && document.activeElement.matches("input:not([type=checkbox]), textarea, select")) continue;
       busy.add(element);
       try {
-        const answer = await fetch(element.dataset.refresh, { headers: { "X-Refresh": "1" } });
+        const answer = await fetch(element.dataset.refresh, { headers: { "X-Refresh": "1" }, signal: leaving.signal });
         if (!answer.ok) continue;
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
         const same = $(`[data-refresh="${CSS.escape(element.dataset.refresh)}"]`, fresh);
