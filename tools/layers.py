@@ -24,6 +24,7 @@ LAYERS: dict[str, list[set[str]]] = {
         {"engine"},
         {"client"},
         {"rpc"},
+        {"app_database"},
         {"app"},
         {"metrics", "testing", "tracing", "web"},
         {"cli", "pytest_plugin"},

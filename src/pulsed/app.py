@@ -7,13 +7,12 @@ the store opens it.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
+from pulsed.app_database import AppDatabase
 from pulsed.client.around import CodeAround
 from pulsed.client.by_name import enqueue_by_name
 from pulsed.client.declarations import Declarations, write_schedules
@@ -21,18 +20,14 @@ from pulsed.client.job import Client, Job
 from pulsed.client.jobtype import Declaration
 from pulsed.client.one_job import JobId, checked_id
 from pulsed.client.router import JobDecorator, Router
-from pulsed.client.setup_lock import setup_lock
 from pulsed.client.signals import send_signal
-from pulsed.errors import ConfigError
 from pulsed.handler import Handler, Options, Registry
 from pulsed.handler.envelope import TextCodec
 from pulsed.handler.options import checked_name
-from pulsed.model.backoff import RetryPolicy, storage_retry
-from pulsed.model.backoff import dequeue_retry as claiming_retry
+from pulsed.model.backoff import RetryPolicy, retry_policies
 from pulsed.model.retention import Retention, checked_retention
-from pulsed.rpc.open import open_store
 from pulsed.store.blocking import blocking, refuse_in_event_loop
-from pulsed.store.open import URL_VARIABLE, StoreSettings
+from pulsed.store.open import StoreSettings
 
 # Imported by what needs them: a module that only declares and enqueues jobs loads faster.
 if TYPE_CHECKING:
@@ -46,7 +41,6 @@ if TYPE_CHECKING:
     from pulsed.client.step_decorator import StepDecorator
     from pulsed.client.stream import ItemStream
     from pulsed.client.workers import Workers
-    from pulsed.engine.submissions import SubmissionRecorder
     from pulsed.engine.worker.options import WorkerSettings
     from pulsed.engine.worker.processes.messages import Origin
     from pulsed.engine.worker.worker import Exit, Worker, WorkerParts
@@ -57,7 +51,7 @@ L = TypeVar("L", bound=Callable[..., Any])
 J = TypeVar("J", bound="Target")
 
 
-class Pulse(CodeAround):
+class Pulse(CodeAround, AppDatabase):
     """Your jobs, and the database that stores them.
 
     Args:
@@ -104,16 +98,10 @@ class Pulse(CodeAround):
         prepared_statements: bool = True,
         listen_url: str | None = None,
     ) -> None:
-        super().__init__()
-        self.name = checked_name("name of the app", name)
-        self._url = url
-        self._retention = checked_retention(retention)
-        self._records_stats = stats
-        self._codec = codec
-        storage = storage_retry(retry, retry_attempts)
-        self._settings = StoreSettings(
-            retry=storage or RetryPolicy(),
-            dequeue_retry=claiming_retry(storage, dequeue_retry) or RetryPolicy.dequeue(),
+        own, of_claims = retry_policies(retry, retry_attempts, dequeue_retry)
+        settings = StoreSettings(
+            retry=own or RetryPolicy(),
+            dequeue_retry=of_claims or RetryPolicy.dequeue(),
             migrate=migrate,
             synchronous=synchronous,
             schema=schema,
@@ -123,10 +111,11 @@ class Pulse(CodeAround):
             prepared_statements=prepared_statements,
             listen_url=listen_url,
         )
+        CodeAround.__init__(self)
+        AppDatabase.__init__(self, url, settings, self._events, codec, stats=stats)
+        self.name = checked_name("name of the app", name)
+        self._retention = checked_retention(retention)
         self._declarations = Declarations(imports)
-        self._registry = self._declarations.handlers
-        self._store: Store | None = None
-        self._submissions: SubmissionRecorder | None = None
         self._client = Client(lambda: self.store, lambda: self.registry, self._arounds)
 
     @classmethod
@@ -218,7 +207,7 @@ class Pulse(CodeAround):
         def include(declared: Declaration) -> None:
             handler = declared.handler
             handler = handler.renamed(prefix + handler.topic) if prefix else handler
-            self._registry.add(handler)
+            self._declarations.handlers.add(handler)
             declared.belong_to(self._client, handler)
 
         router.join(include)
@@ -388,40 +377,6 @@ class Pulse(CodeAround):
     async def _write_schedules(self) -> None:
         await write_schedules(self.schedules)
 
-    # -- life -----------------------------------------------------------------------------------
-
-    @property
-    def store(self) -> Store:
-        """The store of the jobs, opened at first use."""
-        if self._store is None:
-            with setup_lock():
-                if self._store is None:
-                    store = self._open_store()
-                    store.events = self._events
-                    self._submissions = self._recorder_of(store)
-                    self._store = self._with_codec(store)
-        return self._store
-
-    def _open_store(self) -> Store:
-        return open_store(self.url, self._settings)
-
-    def _store_of_workers(self) -> Store:
-        return self.store
-
-    def _with_codec(self, store: Store) -> Store:
-        if self._codec is None:
-            return store
-        from pulsed.store.encoded import encoded  # noqa: PLC0415 - only if asked for
-
-        return encoded(store, self._codec)
-
-    def _recorder_of(self, store: Store) -> SubmissionRecorder | None:
-        if not self._records_stats or store.is_remote:  # a server counts by itself
-            return None
-        from pulsed.engine.submissions import SubmissionRecorder  # noqa: PLC0415 - only producers
-
-        return SubmissionRecorder(store)
-
     @property
     def retention(self) -> Retention:
         """When workers remove finished jobs; a new value applies to workers made later."""
@@ -431,98 +386,9 @@ class Pulse(CodeAround):
     def retention(self, retention: Retention) -> None:
         self._retention = checked_retention(retention)
 
-    @property
-    def settings(self) -> StoreSettings:
-        """How this app opens its store; you can set it until the first use."""
-        return self._settings
-
-    @settings.setter
-    def settings(self, settings: StoreSettings) -> None:
-        with setup_lock():
-            if self._store is not None:
-                raise ConfigError("The app has opened its database already; set this earlier.")
-            self._settings = settings
-
-    @property
-    def url(self) -> str:
-        """The database URL, given or from the environment; you can set it until the first use."""
-        if url := self._url or os.environ.get(URL_VARIABLE):
-            return url
-        raise ConfigError(
-            "No database: give the app a URL, as in Pulse('sqlite:///jobs.db'), or set "
-            f"${URL_VARIABLE}."
-        )
-
-    @url.setter
-    def url(self, url: str) -> None:
-        with setup_lock():
-            if self._store is not None:
-                raise ConfigError("The app has opened its database already; set its URL earlier.")
-            self._url = url
-
-    @contextlib.contextmanager
-    def redirected(self, url: str, settings: StoreSettings) -> Iterator[None]:
-        """Use another database inside of a block; ``pulsed.testing.override`` does more."""
-        outside, store = (self._url, self._settings), self._store
-        with setup_lock():
-            counting = self._count_with(None)
-            self._url, self._settings, self._store = url, settings, None
-        try:
-            yield
-        finally:
-            with setup_lock():
-                self._count_with(counting)
-                (self._url, self._settings), self._store = outside, store
-
-    def _count_with(self, recorder: SubmissionRecorder | None) -> SubmissionRecorder | None:
-        """Count the jobs of one database, and no longer those of another; returns the other's."""
-        before, self._submissions = self._submissions, recorder
-        if before is not None:
-            before.stop()
-        if recorder is not None:
-            recorder.start()
-        return before
-
-    async def aclose(self) -> None:
-        """Close the connections; the next use opens new ones."""
-        if self._submissions is not None:
-            await self._submissions.close()
-        if self._store is not None:
-            await self._store.aclose()
-
-    close = blocking(aclose)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "A Pulse has connections and cannot be pickled; import it in the other process, or "
-            "make another one there with the same URL."
-        )
-
     def __repr__(self) -> str:
-        return f"<Pulse {self.name!r}: {len(self._registry)} jobs>"
+        return f"<Pulse {self.name!r}: {len(self._declarations.handlers)} jobs>"
 
     def _declare(self, handler: Handler[Any]) -> Declaration:
-        self._registry.add(handler)
+        self._declarations.handlers.add(handler)
         return Declaration(handler, self._client)

@@ -29,9 +29,7 @@ from tests.support.visits import Answer, Tab
 @pytest.fixture
 def app(backend: Any, store: Any) -> Pulse:
     """An app on the store of the test, whichever that is."""
-    app = Pulse(backend.app_url)
-    app._store = store
-    return app
+    return Pulse.over(store, backend.app_url)
 
 
 @pytest.fixture

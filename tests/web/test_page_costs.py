@@ -49,8 +49,7 @@ PAGES = (
 
 
 def tab_on(store: Any, url: str = "sqlite:///:memory:") -> Tab:
-    app = Pulse(url)
-    app._store = store
+    app = Pulse.over(store, url)
     return Tab(dashboard(app, access=Local(Role.ADMIN)))
 
 
@@ -61,8 +60,7 @@ def forget(tab: Tab) -> None:
 
 async def with_a_schedule(store: Any) -> str:
     """Store a schedule and a job; return the job's id."""
-    app = Pulse("sqlite:///:memory:")
-    app._store = store
+    app = Pulse.over(store, "sqlite:///:memory:")
     await app.schedules.aput("nightly", "t", every=3600)
     return str(await submitted(store))
 

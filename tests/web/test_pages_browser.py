@@ -210,9 +210,7 @@ async def test_schedules(app: Pulse, page: Page, serve: Any, problems: Problems)
     await looks_well(page)
 
 
-async def test_a_page_whose_form_was_sent_asks_for_nothing_more(
-    app: Pulse, page: Page, serve: Any
-):
+async def test_a_page_whose_form_was_sent_asks_for_nothing_more(app: Pulse, page: Page, serve: Any):
     """Its refresh would be refused once the form has deleted what the page shows."""
     await app.schedules.aput("report", "send", every=3600)
     held = asyncio.Event()
@@ -222,7 +220,8 @@ async def test_a_page_whose_form_was_sent_asks_for_nothing_more(
         if route.request.method == "POST":
             await held.wait()
         elif "x-refresh" in route.request.headers:
-            return refreshes.put_nowait(route)
+            refreshes.put_nowait(route)
+            return
         await route.continue_()
 
     await page.route("**/schedules/report**", hold)

@@ -120,18 +120,18 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         return min(self.max, grown) * (1 + self.jitter * (2 * random() - 1))
 
 
-def storage_retry(retry: RetryPolicy | None, attempts: int | None) -> RetryPolicy | None:
-    """Return the policy that ``retry=`` or ``retry_attempts=`` gives; None without either."""
-    if attempts is None:
-        return retry
-    if retry is not None:
-        raise ConfigError("retry= and retry_attempts= both say how often to try; give one.")
-    return RetryPolicy(max_attempts=attempts)
+def retry_policies(
+    retry: RetryPolicy | None, attempts: int | None, dequeue: RetryPolicy | None
+) -> tuple[RetryPolicy | None, RetryPolicy | None]:
+    """Return the policies that options give for operations and for claims; None for a default.
 
-
-def dequeue_retry(retry: RetryPolicy | None, given: RetryPolicy | None) -> RetryPolicy | None:
-    """Return the policy of claims: the given one, or a disabled one if ``retry`` is disabled."""
-    return _DISABLED if given is None and retry is _DISABLED else given
+    To disable the one for operations disables that of claims too, unless it is given.
+    """
+    if attempts is not None:
+        if retry is not None:
+            raise ConfigError("retry= and retry_attempts= both say how often to try; give one.")
+        retry = RetryPolicy(max_attempts=attempts)
+    return retry, _DISABLED if dequeue is None and retry is _DISABLED else dequeue
 
 
 def _within(what: str, value: float, least: float, most: float) -> None:

@@ -103,7 +103,7 @@ class ProjectPulse(Pulse):
 
     def handle(self, handler: Handler[Any]) -> None:
         """Run the jobs of a topic with a handler that was made elsewhere."""
-        self._registry.add(handler)
+        self._declarations.handlers.add(handler)
 
     def _open_store(self) -> Store:
         own = super()._open_store()

@@ -10,7 +10,7 @@ from typing import Literal, TypedDict, get_args
 from pulsed.errors import InvalidOption
 from pulsed.handler import Registry
 from pulsed.handler.options import checked_count
-from pulsed.model.backoff import RetryPolicy, dequeue_retry, storage_retry
+from pulsed.model.backoff import RetryPolicy, retry_policies
 from pulsed.model.job import DEFAULT_QUEUE
 from pulsed.model.retention import Retention
 from pulsed.store.retrying import OwnRetry
@@ -79,8 +79,7 @@ class WorkerOptions:
     @property
     def own_retry(self) -> OwnRetry:
         """The retry policies that this worker uses instead of the store's."""
-        retry = storage_retry(self.retry, self.retry_attempts)
-        return OwnRetry(retry, dequeue_retry(retry, self.dequeue_retry))
+        return OwnRetry(*retry_policies(self.retry, self.retry_attempts, self.dequeue_retry))
 
     job_log: JobLogging = "limited"
     """Which ends of jobs are logged."""
