@@ -7,7 +7,7 @@ import pytest
 
 from pulsed.engine.worker import runs as runs_module
 from pulsed.engine.worker.run import Run, StopReason
-from pulsed.engine.worker.runs import QUICK_RUNS, Runner
+from pulsed.engine.worker.runs import AHEAD, QUICK_RUNS, Runner
 from pulsed.model.outcome import Outcome, Released, Succeeded
 from tests.support.workers import all_finished, submit_many, until, working
 from tests.test_runner import some_runs
@@ -32,6 +32,12 @@ class Running:
         await self.runner.until_idle()
         self.outcomes.clear()
 
+    async def run_quickly_beside(self, count: int) -> None:
+        """Run quick handlers while others wait."""
+        self.runner.start(some_runs(quick, count))
+        await until(lambda: len(self.outcomes) == count)
+        self.outcomes.clear()
+
 
 async def quick() -> None:
     pass
@@ -50,17 +56,52 @@ async def test_slots_of_runs_about_to_start_count_as_free_while_handlers_end_at_
     await running.run_quickly(QUICK_RUNS - 1)
     assert (runner.room(), runner.room(SLOTS)) == (SLOTS, 0)
     await running.run_quickly(1)
-    assert (runner.room(), runner.room(SLOTS)) == (SLOTS, SLOTS)
-    assert runner.room(2 * SLOTS) == 0, "one batch ahead, and no more"
-    runner.start(some_runs(quick, 2 * SLOTS))
+    ahead = AHEAD * SLOTS
+    assert (runner.room(), runner.room(SLOTS)) == (SLOTS + ahead, ahead)
+    runner.start(some_runs(quick, SLOTS + ahead))
     assert (runner.room(), runner.in_use) == (0, SLOTS)
     await runner.until_idle()
 
 
+async def test_claims_ahead_are_large_or_wait(running):
+    await running.run_quickly(QUICK_RUNS)
+    half = (SLOTS + AHEAD * SLOTS) // 2
+    assert (running.runner.room(half), running.runner.room(half + 1)) == (half + 1, 0)
+
+
+async def test_a_claim_ahead_has_an_upper_bound(monkeypatch, running):
+    await running.run_quickly(QUICK_RUNS)
+    monkeypatch.setattr(runs_module, "CLAIM_AHEAD", SLOTS + 1)
+    assert (running.runner.room(), running.runner.room(SLOTS)) == (SLOTS + 1, SLOTS + 1)
+
+
 async def test_so_few_are_claimed_ahead_with_many_slots(monkeypatch, running):
     await running.run_quickly(QUICK_RUNS)
-    monkeypatch.setattr(runs_module, "MOST_AHEAD", 2)
-    assert running.runner.room(SLOTS) == 2
+    monkeypatch.setattr(runs_module, "MOST_AHEAD", 5)
+    assert running.runner.room(SLOTS) == 5
+
+
+async def test_as_few_are_claimed_ahead_as_there_are_free_slots_to_run_them(running):
+    release = asyncio.Event()
+    running.runner.start(some_runs(release.wait, SLOTS - 1))
+    await until(lambda: not running.runner._ready)
+    await running.run_quickly_beside(QUICK_RUNS)
+    assert running.runner.room() == 1 + AHEAD
+    running.runner.start(some_runs(release.wait, 1))
+    running.runner._quick = QUICK_RUNS  # as it is until the loop has started that one
+    assert running.runner.room() == AHEAD
+    release.set()
+    await running.runner.until_idle()
+
+
+async def test_nothing_is_claimed_ahead_while_no_slot_is_free(running):
+    release = asyncio.Event()
+    running.runner.start(some_runs(release.wait, SLOTS))
+    await until(lambda: not running.runner._ready)
+    running.runner._quick = QUICK_RUNS
+    assert running.runner.room() == 0
+    release.set()
+    await running.runner.until_idle()
 
 
 async def test_no_job_is_claimed_ahead_after_a_handler_that_waits(running):

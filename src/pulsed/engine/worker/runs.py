@@ -46,8 +46,16 @@ free slots, so the database works while Python does; but small claims are expens
 QUICK_RUNS = 100
 """Runs in a row that have to end at once, or as many as there are slots, before a claim ahead."""
 
-MOST_AHEAD = 500
+AHEAD = 4
+"""Jobs claimed ahead for each slot. Handlers are quick only if a turn takes less than ``SLICE``, so
+that many wait for four turns at most, which is 20 ms."""
+
+MOST_AHEAD = 1000
 """Jobs claimed ahead at most, however many slots there are."""
+
+CLAIM_AHEAD = 250
+"""Jobs in a claim ahead, unless there are more slots: a claim of 100 costs the worker and the
+database a third more for each job."""
 
 AHEAD_FOR = 0.1
 """Seconds that jobs claimed ahead wait for their slots before they are handed back."""
@@ -104,13 +112,17 @@ class Runner:
     def room(self, unstarted: int = 0) -> int:
         """Return for how many more jobs there is room, besides ``unstarted`` ones.
 
-        While handlers end at once, the slots of runs that are about to start count as free: the
-        next claim is in flight while those run.
+        While handlers end at once, there is room for more than the free slots: the next claim is in
+        flight while the jobs of the last one run. It is a large one, or none.
         """
         here = self._here + unstarted
         if not self._is_quick:
             return self._slots - here
-        return min(self._slots - self._started, self._slots + min(self._slots, MOST_AHEAD) - here)
+        free = self._slots - self._started
+        ahead = min(AHEAD * free, MOST_AHEAD)
+        batch = min(max(CLAIM_AHEAD, self._slots), free + ahead)
+        room = min(self._slots + ahead - here, batch)
+        return room if 2 * room >= batch else 0
 
     @property
     def in_use(self) -> int:
