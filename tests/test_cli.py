@@ -275,6 +275,21 @@ class TestLoading:
 
 
 class TestEnqueue:
+    def test_a_string_that_is_json_too_is_explained(self, module, url):
+        module("shop9", APP + "\n@app.job\ndef greet(name: str) -> None: ...\n")
+        said = """expected `str`, got `int`. A value that is JSON is taken as such; for a string, """
+        for command in (["enqueue"], ["schedules", "add", "daily", "--every", "1d"]):
+            greet = [*command, "greet", "--app", "shop9", "--url", url]
+            refused = run(*greet, "name=1")
+            assert refused.exit_code == 2
+            assert f"""argument 'name': {said}write 'name="1"'.""" in refused.stderr
+            assert run(*greet, 'name="1"').exit_code == 0
+
+    def test_another_misfit_has_no_advice_on_strings(self, module, url):
+        module("shop10", APP)
+        refused = run("enqueue", "add", "a=x", "--app", "shop10", "--url", url)
+        assert (refused.exit_code, "for a string" in refused.stderr) == (2, False)
+
     @pytest.mark.usefixtures("live")
     def test_a_key_prints_its_holder_or_fails(self, url):
         held = ["enqueue", "t", "--key", "k", "--url", url]

@@ -56,6 +56,8 @@ class TestWorkersAndSchema:
         assert "--yes" in run("workers", "stop", "--all", PULSED_URL=url).stderr
         misplaced = run("workers", "--url", "sqlite:///other.db", "drain", "--all", PULSED_URL=url)
         assert (misplaced.exit_code, "after 'drain'" in misplaced.stderr) == (2, True)
+        misplaced = run("workers", "--json", "drain", "--all", "--yes", PULSED_URL=url)
+        assert (misplaced.exit_code, "after 'drain'" in misplaced.stderr) == (2, True)
         assert {each.request for each in run_blocking(live.workers())} == {None}
 
     def test_queues(self, url, live, monkeypatch):

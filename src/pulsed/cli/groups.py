@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 import click
+from click.core import ParameterSource
 
 
 class Group(click.Group):
@@ -20,3 +21,10 @@ class Group(click.Group):
             meant = f" Did you mean {' or '.join(similar)}?" if similar else ""
             ctx.fail(f"{ctx.command_path} has no command {name!r}.{meant}")
         return super().resolve_command(ctx, args)
+
+
+def refuse_options(ctx: click.Context) -> None:
+    """Fail if options stand before the command that they were meant for."""
+    for name in ctx.params:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"Write the options after {ctx.invoked_subcommand!r}.")

@@ -98,7 +98,7 @@ class Root(Group):
         exit_after(lambda: super(Root, self).main(*args, **options))
 
 
-def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001, FBT001
+def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: ARG001
     if value and not ctx.resilient_parsing:
         # With Python's version, which bug reports forget.
         click.echo(f"pulsed {__version__} (Python {platform.python_version()})")

@@ -19,12 +19,13 @@ import msgspec
 
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.durations import time_option
 from pulsed.cli.options.filters import filter_options
 from pulsed.cli.options.job_ids import find_id, with_whole_ids
 from pulsed.cli.prompt import confirm
 from pulsed.cli.view.bulk_progress import print_end, progress_bar
 from pulsed.cli.view.output import at_least
-from pulsed.cli.view.times import coming, duration
+from pulsed.cli.view.times import coming
 from pulsed.client.acts import act_on, chosen_for, moving, reprioritising, rescheduling
 from pulsed.client.bulk import PAGE, start_bulk, stop_bulk
 from pulsed.client.one_job import checked_id, key_taken, why_not_deleted
@@ -82,8 +83,8 @@ def _command(
         database: Database,
         ids: tuple[str, ...],
         where: Mapping[str, Any],
-        yes: bool,  # noqa: FBT001
-        detach: bool,  # noqa: FBT001
+        yes: bool,
+        detach: bool,
         **arguments: Any,
     ) -> int:
         _check_choice(kind, ids, where)
@@ -154,7 +155,7 @@ reschedule = _command(
     "  pulsed jobs reschedule --status retrying --topic send_email --delay 1h",
     _rescheduling,
     click.option("--at", type=coming, metavar="TIME", help="ISO-8601, or 2h from now."),
-    click.option("--delay", type=duration, metavar="TIME", help="This long from now."),
+    time_option("--delay", "This long from now."),
     click.option("--now", is_flag=True, help="At once, as run-now does."),
 )
 reprioritise = _command(

@@ -42,7 +42,7 @@ def audit(
     since: datetime | None,
     until: datetime | None,
     actor: str | None,
-    as_json: bool,  # noqa: FBT001
+    as_json: bool,
 ) -> None:
     """Show which operators cancelled, deleted, retried or pruned jobs, or changed schedules.
 

@@ -8,7 +8,7 @@ import click
 
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.groups import Group
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
 from pulsed.cli.view.bulk_progress import as_json as row_as_json
 from pulsed.cli.view.bulk_progress import print_end, print_report, print_table
 from pulsed.cli.view.output import for_people, json_option, print_json
@@ -23,14 +23,10 @@ examples:
   pulsed jobs retry --status dead --topic send_email --detach
   pulsed bulk list
   pulsed bulk show 0197a8c2
-  pulsed bulk stop 0197a8c2
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  pulsed bulk stop 0197a8c2"""
 
 
-@click.group(cls=Group, epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES + ENVIRONMENT)
 def bulk() -> None:
     """List, show and stop bulk operations: acts on all jobs that match a filter."""
 
@@ -42,13 +38,13 @@ def bulk() -> None:
 )  # fmt: skip
 @json_option
 @database_options
-def list_(database: Database, limit: int, as_json: bool | None) -> None:  # noqa: FBT001
+def list_(database: Database, limit: int, as_json: bool | None) -> None:
     """List bulk operations, newest first. They are kept for 90 days.
 
     \b
     Example:
       pulsed bulk list
-    """  # noqa: D301 - a mark for click
+    """
     with database.store() as store:
         found = run_blocking(store.bulk.list(limit=limit))
         now = run_blocking(store.now())
@@ -65,13 +61,13 @@ def list_(database: Database, limit: int, as_json: bool | None) -> None:  # noqa
 @click.argument("bulk_id", metavar="ID")
 @json_option
 @database_options
-def show(database: Database, bulk_id: str, as_json: bool | None) -> None:  # noqa: FBT001
+def show(database: Database, bulk_id: str, as_json: bool | None) -> None:
     """Show one bulk operation, and the first thousand jobs that it left as they are.
 
     \b
     Example:
       pulsed bulk show 0197a8c2
-    """  # noqa: D301 - a mark for click
+    """
     with database.store() as store:
         row = run_blocking(read_bulk(store, _find(store, bulk_id)))
         skips = run_blocking(store.bulk.skips(row.id))
@@ -91,7 +87,7 @@ def stop(database: Database, bulk_id: str) -> None:
     \b
     Example:
       pulsed bulk stop 0197a8c2
-    """  # noqa: D301 - a mark for click
+    """
     with database.store() as store:
         row = run_blocking(stop_bulk(store, _find(store, bulk_id)))
         skips = run_blocking(store.bulk.skips(row.id))

@@ -66,10 +66,10 @@ environment:
 @log_options
 def dev(
     app: str | None,
-    reload: bool,  # noqa: FBT001
-    restarted: bool,  # noqa: FBT001
+    reload: bool,
+    restarted: bool,
     url: str | None,
-    ui: bool,  # noqa: FBT001
+    ui: bool,
     ui_role: str,
     monitoring: Monitoring,
     keep: Mapping[str, Age] | None,

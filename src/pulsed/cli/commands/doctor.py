@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from pulsed.cli.exits import Code
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
 from pulsed.cli.plain import in_line
 from pulsed.cli.view.output import console, for_people, json_option, print_hanging, print_json
 from pulsed.engine.doctor.examine import examine
@@ -19,17 +19,13 @@ STYLES = {Severity.OK: "green", Severity.WARN: "yellow", Severity.FAIL: "bold re
 EXAMPLES = """\b
 examples:
   pulsed doctor --url sqlite:///jobs.db
-  pulsed doctor --json | jq 'select(.level != "ok")'
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  pulsed doctor --json | jq 'select(.level != "ok")'"""
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES + ENVIRONMENT)
 @json_option
 @database_options
-def doctor(database: Database, as_json: bool | None) -> int:  # noqa: FBT001
+def doctor(database: Database, as_json: bool | None) -> int:
     """Check the database, its jobs and its workers. Exits with 6 if a check fails."""
     app = database.loaded_app()
     with database.store() as store:

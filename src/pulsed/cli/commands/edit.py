@@ -19,11 +19,7 @@ from pulsed.cli.options.job_ids import find_id
 @click.option("--fresh", is_flag=True, help="Restart a workflow from the beginning.")
 @database_options
 def edit(
-    database: Database,
-    job_id: str,
-    arguments: tuple[str, ...],
-    json_args: str | None,
-    fresh: bool,  # noqa: FBT001
+    database: Database, job_id: str, arguments: tuple[str, ...], json_args: str | None, fresh: bool
 ) -> None:
     """Replace arguments of a dead-lettered or cancelled job, and retry it.
 
@@ -34,7 +30,7 @@ def edit(
     Examples:
       pulsed jobs edit 0197a8c2 to=grace@example.com --app shop.jobs:app
       pulsed jobs edit 0197a8c2 --json-args '{"to": "grace@example.com"}'
-    """  # noqa: D301 - a mark for click
+    """
     from pulsed.cli.commands.enqueue import producer  # noqa: PLC0415 - it loads the app
 
     given = payload_of(arguments, json_args)

@@ -11,8 +11,9 @@ import click
 
 from pulsed.app import Pulse
 from pulsed.cli.exits import Code, CommandError, say
-from pulsed.cli.options.arguments import pair, payload_of
+from pulsed.cli.options.arguments import pair, payload_of, quoting_explained
 from pulsed.cli.options.database import IMPATIENT, Database, database_options, point
+from pulsed.cli.options.durations import time_option
 from pulsed.cli.options.loading import load_app
 from pulsed.cli.plain import harmless_json
 from pulsed.cli.variables import APP_VARIABLE
@@ -47,12 +48,7 @@ environment:
 @click.argument("topic")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE…|-]")
 @click.option("--json-args", metavar="OBJECT", help="All arguments as one JSON object.")
-@click.option(
-    "--delay",
-    type=duration,
-    metavar="TIME",
-    help="Do not start before this has passed: 30s, 5m, 2h.",
-)
+@time_option("--delay", "Do not start before this has passed: 30s, 5m, 2h.")
 @click.option(
     "--at", type=future, metavar="TIME", help="Do not start before this instant (ISO-8601)."
 )
@@ -83,7 +79,7 @@ environment:
     help="The job's id; a repeated command with it stores nothing new.",
 )
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result as JSON.")
-@click.option("--timeout", type=duration, metavar="TIME", help="How long --wait may take.")
+@time_option("--timeout", "How long --wait may take.")
 @database_options
 def enqueue(
     database: Database,
@@ -91,7 +87,7 @@ def enqueue(
     arguments: tuple[str, ...],
     json_args: str | None,
     headers: tuple[str, ...],
-    wait: bool,  # noqa: FBT001
+    wait: bool,
     timeout: float | None,
     **options: Any,
 ) -> None:
@@ -106,7 +102,8 @@ def enqueue(
         options["key_for"] = duration(key_for)
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
     with producer(database) as app:
-        job = app.enqueue(topic, payload, **chosen)
+        with quoting_explained(arguments):
+            job = app.enqueue(topic, payload, **chosen)
         if not wait:
             print(job.id)
             return

@@ -19,7 +19,7 @@ from pulsed.cli.commands.stream import stream
 from pulsed.cli.commands.watch import watch
 from pulsed.cli.exits import say
 from pulsed.cli.groups import Group
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
 from pulsed.cli.options.filters import filter_options
 from pulsed.cli.options.job_ids import find_id, with_whole_ids
 from pulsed.cli.plain import in_line
@@ -67,14 +67,10 @@ examples:
   pulsed jobs list --status dead --ids | pulsed jobs retry -
   pulsed jobs retry --status dead --topic send_email
   pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
-  pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 approved true
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 approved true"""
 
 
-@click.group(cls=Group, epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES + ENVIRONMENT)
 def jobs() -> None:
     """List, show, count, watch, signal, retry, cancel, run, delete and prune jobs."""
 
@@ -95,8 +91,8 @@ def list_(
     where: Mapping[str, Any],
     limit: int | None,
     before: str | None,
-    ids_only: bool,  # noqa: FBT001
-    as_json: bool | None,  # noqa: FBT001
+    ids_only: bool,
+    as_json: bool | None,
 ) -> None:
     """List jobs, newest first.
 
@@ -104,7 +100,7 @@ def list_(
     A table on a terminal, JSON lines when piped. Examples:
       pulsed jobs list --status dead,cancelled --since 3d
       pulsed jobs list --status dead --ids | pulsed jobs retry -
-    """  # noqa: D301 - a mark for click
+    """
     with database.store() as store:
         chosen = checked_filter(with_whole_ids(store, where))
         cursor = None if before is None else find_id(store, before)
@@ -124,12 +120,16 @@ def list_(
     else:
         for job in found:
             print_json(job_as_json(job))
-    if found.is_cut:
-        scanned = f"scanned {bound_of(chosen):,} jobs"
-        say(f"{scanned}; there are more: continue with --before {found.next}")
-    elif not found:
+    if not found and not found.is_cut:
         say(f"no such jobs in {where_is(database.resolved()[0])}")
     elif found.next is not None:
+        _say_how_to_continue(found, bound_of(chosen))
+
+
+def _say_how_to_continue(found: Page[JobRow], bound: int) -> None:
+    if found.is_cut:
+        say(f"scanned {bound:,} jobs; there are more: continue with --before {found.next}")
+    else:
         say(f"there may be more: --before {found.next}, or a larger --limit")
 
 
@@ -143,12 +143,7 @@ async def _print_all_ids(store: Store, chosen: JobFilter, before: UUID | None) -
 @click.option("--all", "all_children", is_flag=True, help="All children of its fan-outs.")
 @json_option
 @database_options
-def show(
-    database: Database,
-    job_id: str,
-    all_children: bool,  # noqa: FBT001
-    as_json: bool | None,  # noqa: FBT001
-) -> None:
+def show(database: Database, job_id: str, all_children: bool, as_json: bool | None) -> None:
     """Show one job: payload, result, failures, and why it is not running.
 
     For a workflow, also its steps and its children with theirs: the first few of each fan-out (in
@@ -158,7 +153,7 @@ def show(
     \b
     Example:
       pulsed jobs show 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
-    """  # noqa: D301 - a mark for click
+    """
     people = for_people(as_json=as_json)
     few = None if all_children else FEW if people else FEW_IN_JSON
     with database.store() as store:
@@ -190,10 +185,7 @@ async def _everything_about(store: Store, job_id: UUID, few: int | None) -> Know
 @json_option
 @database_options
 def counts(
-    database: Database,
-    where: Mapping[str, Any],
-    by: str | None,
-    as_json: bool | None,  # noqa: FBT001
+    database: Database, where: Mapping[str, Any], by: str | None, as_json: bool | None
 ) -> None:
     """Count jobs by status, up to 50,000 of each, or by other fields.
 
@@ -204,7 +196,7 @@ def counts(
     Examples:
       pulsed jobs counts --queue mail --since 1d
       pulsed jobs counts --status dead --by topic,error
-    """  # noqa: D301 - a mark for click
+    """
     groups = None if by is None else checked_groups(word.strip() for word in by.split(","))
     with database.store() as store:
         chosen = checked_filter(with_whole_ids(store, where))

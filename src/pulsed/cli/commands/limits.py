@@ -42,7 +42,7 @@ def limits() -> None:
 @limits.command("list")
 @json_option
 @database_options
-def list_(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+def list_(database: Database, as_json: bool | None) -> None:
     """Show all limits: their numbers, how many jobs run, and how many wait."""
     with database.store() as store:
         found = limits_of(store).list()
@@ -63,7 +63,7 @@ def list_(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
 )  # fmt: skip
 @json_option
 @database_options
-def show(database: Database, name: str, keys: int, as_json: bool | None) -> None:  # noqa: FBT001
+def show(database: Database, name: str, keys: int, as_json: bool | None) -> None:
     """Show a limit: for each of its keys who holds it, how many wait, and when the next starts."""
     with database.store() as store:
         limit = limits_of(store).get(name, keys=keys)

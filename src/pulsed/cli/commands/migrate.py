@@ -9,7 +9,7 @@ import click
 
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.groups import Group
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
 from pulsed.cli.view.output import Table, console, for_people, json_option, print_json
 from pulsed.cli.view.times import iso
 from pulsed.store import migrations
@@ -22,14 +22,10 @@ EXAMPLES = """\b
 examples:
   pulsed migrate up --url postgresql://localhost/shop
   pulsed migrate status
-  pulsed migrate sql > schema.sql
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  pulsed migrate sql > schema.sql"""
 
 
-@click.group(cls=Group, epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES + ENVIRONMENT)
 def migrate() -> None:
     """Create or update the database's tables, or see what that would do."""
 
@@ -53,7 +49,7 @@ def up(database: Database) -> None:
 @migrate.command()
 @json_option
 @database_options
-def status(database: Database, as_json: bool | None) -> int:  # noqa: FBT001
+def status(database: Database, as_json: bool | None) -> int:
     """Show which migrations the database has. Exits with 5 if this pulsed cannot work with it."""
     with _sql_store(database) as store:
         applied = {row.version: row for row in run_blocking(store.applied_migrations())}

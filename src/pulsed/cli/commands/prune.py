@@ -9,10 +9,10 @@ import click
 
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.durations import time_option
 from pulsed.cli.options.filters import status_option
 from pulsed.cli.prompt import confirm
 from pulsed.cli.view.output import at_least, json_option, print_counts
-from pulsed.cli.view.times import duration
 from pulsed.client.operator import operator
 from pulsed.client.prune import ages_for
 from pulsed.engine.upkeep.pruner import prune_all
@@ -26,12 +26,7 @@ from pulsed.wording import counted
 
 
 @click.command(short_help="Remove jobs that ended some time ago.")
-@click.option(
-    "--older-than",
-    type=duration,
-    metavar="TIME",
-    help="Ended longer ago than this: 12h, 7d [default: the app's retention].",
-)
+@time_option("--older-than", "Ended longer ago than this: 12h, 7d [default: the app's retention].")
 @status_option("succeeded, cancelled, dead; repeatable [default: the first two].")
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -41,9 +36,9 @@ def prune(
     database: Database,
     older_than: float | None,
     status: tuple[tuple[Status, ...], ...],
-    dry_run: bool,  # noqa: FBT001
-    yes: bool,  # noqa: FBT001
-    as_json: bool | None,  # noqa: FBT001
+    dry_run: bool,
+    yes: bool,
+    as_json: bool | None,
 ) -> int:
     """Remove jobs that ended some time ago, with their results and failures.
 
@@ -54,7 +49,7 @@ def prune(
       pulsed jobs prune --older-than 7d --dry-run
       pulsed jobs prune --older-than 90d --status dead --yes
       pulsed jobs prune --app shop.jobs:app --yes
-    """  # noqa: D301 - a mark for click
+    """
     ages = _ages(database, older_than, tuple(each for group in status for each in group))
     with database.store() as store:
         counted = run_blocking(store.prunable(ages))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import click
-from click.core import ParameterSource
 
 from pulsed.cli.exits import Code, CommandError, say
-from pulsed.cli.groups import Group
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.groups import Group, refuse_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
 from pulsed.cli.view.output import console, for_people, json_option, print_json
 from pulsed.cli.view.queue_table import (
     control_as_json,
@@ -27,34 +26,28 @@ examples:
   pulsed queues
   pulsed queues list --json | jq 'select(.due > 0 and .workers == 0)'
   pulsed queues pause mail
-  pulsed queues limit encode --running 4 --rate 60/1m
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  pulsed queues limit encode --running 4 --rate 60/1m"""
 
 
-@click.group(cls=Group, epilog=EXAMPLES, invoke_without_command=True)
+@click.group(cls=Group, epilog=EXAMPLES + ENVIRONMENT, invoke_without_command=True)
 @json_option
 @database_options
 @click.pass_context
-def queues(ctx: click.Context, database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+def queues(ctx: click.Context, database: Database, as_json: bool | None) -> None:
     """Show the queues, pause, resume and limit them.
 
     Without a command, it lists them.
     """
     if ctx.invoked_subcommand is None:
         _list(database, as_json=as_json)
-        return
-    for name in ("url", "app", "wants_json", "form"):
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"Write the options after {ctx.invoked_subcommand!r}.")
+    else:
+        refuse_options(ctx)
 
 
 @queues.command("list")
 @json_option
 @database_options
-def list_(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+def list_(database: Database, as_json: bool | None) -> None:
     """Show what is due and running, how fast it goes, and who takes from each queue."""
     _list(database, as_json=as_json)
 
@@ -63,7 +56,7 @@ def list_(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 @database_options
-def pause(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+def pause(database: Database, name: str, as_json: bool | None) -> None:
     """Start no more jobs of a queue. Those that run continue."""
     with database.store() as store:
         tell(store, queues_of(store).pause(name), as_json=as_json)
@@ -73,7 +66,7 @@ def pause(database: Database, name: str, as_json: bool | None) -> None:  # noqa:
 @click.argument("name")
 @json_option
 @database_options
-def resume(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+def resume(database: Database, name: str, as_json: bool | None) -> None:
     """Start jobs of a queue again, at once."""
     with database.store() as store:
         tell(store, queues_of(store).resume(name), as_json=as_json)
@@ -94,7 +87,7 @@ def limit(
     rate: str | None,
     burst: str | None,
     age: str | None,
-    as_json: bool | None,  # noqa: FBT001
+    as_json: bool | None,
 ) -> None:
     """Override the limits that the code declares for a queue.
 
@@ -105,7 +98,7 @@ def limit(
       pulsed queues limit encode --running 4
       pulsed queues limit mail --rate 600/1m --burst 50
       pulsed queues limit encode --running none --age 5m
-    """  # noqa: D301 - a mark for click
+    """
     if running is rate is age is None:
         raise CommandError("which limit? Give --running, --rate or --age.", Code.USAGE)
     given = typed_numbers({"running": running, "rate": rate, "burst": burst, "age": age})
@@ -117,7 +110,7 @@ def limit(
 @click.argument("name")
 @json_option
 @database_options
-def clear(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+def clear(database: Database, name: str, as_json: bool | None) -> None:
     """Remove your override of a queue's limits. Those that the code declares apply again."""
     with database.store() as store:
         tell(store, queues_of(store).clear(name), as_json=as_json)

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from pulsed.cli.exits import Code, CommandError, say
-from pulsed.cli.options.arguments import pair, payload_of
+from pulsed.cli.options.arguments import pair, payload_of, quoting_explained
+from pulsed.cli.options.durations import time_option
 from pulsed.cli.options.schedule_scope import Scope, scope_options
 from pulsed.cli.view import schedule_report as report
 from pulsed.cli.view.output import console, for_people, json_option, print_json
-from pulsed.cli.view.times import coming, duration
+from pulsed.cli.view.times import coming
 from pulsed.client.schedules import Schedule, Schedules
 from pulsed.errors import ScheduleNotFound
 from pulsed.model.schedule import CatchUp, Overlap
@@ -28,7 +29,7 @@ REMOVABLE = ("limit", "jitter", "start", "end", "max-attempts", "timeout", "leas
 _OPTIONS = (
     click.option("--json-args", metavar="OBJECT", help="All arguments as one JSON object."),
     click.option("--cron", metavar="EXPR", help="Five fields, or @hourly, @daily, @weekly, …"),
-    click.option("--every", type=duration, metavar="TIME", help="An interval: 90, 5m, 2h, 1d."),
+    time_option("--every", "An interval: 90, 5m, 2h, 1d."),
     click.option("--at", type=coming, metavar="TIME", help="Once: 2h from now, or ISO-8601."),
     click.option("--tz", metavar="ZONE", help="The zone of --cron [default: UTC]."),
     click.option(
@@ -42,20 +43,15 @@ _OPTIONS = (
         type=click.Choice([each.value for each in Overlap]),
         help="skip passes over an occurrence while the last job runs [default: allow].",
     ),
-    click.option("--jitter", type=duration, metavar="TIME", help="Spread jobs over this time."),
+    time_option("--jitter", "Spread jobs over this time."),
     click.option("--start", type=coming, metavar="TIME", help="Nothing before this."),
     click.option("--end", type=coming, metavar="TIME", help="Nothing after this."),
     click.option("--queue", help="The queue of its jobs [default: the handler's]."),
     click.option("--priority", type=int, help="-100 to 100; higher runs first."),
     click.option("--max-attempts", type=int, help="Attempts before a job is dead-lettered."),
-    click.option(
-        "--expires",
-        type=duration,
-        metavar="TIME",
-        help="Do not start a job this long after it is due.",
-    ),
-    click.option("--timeout", type=duration, metavar="TIME", help="How long a run may take."),
-    click.option("--lease", type=duration, metavar="TIME", help="How long a worker may be silent."),
+    time_option("--expires", "Do not start a job this long after it is due."),
+    time_option("--timeout", "How long a run may take."),
+    time_option("--lease", "How long a worker may be silent."),
     click.option("--tag", "tags", multiple=True, help="A tag of its jobs; repeatable."),
     click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable."),
 )
@@ -81,8 +77,8 @@ def add(
     topic: str,
     arguments: tuple[str, ...],
     json_args: str | None,
-    replace: bool,  # noqa: FBT001
-    as_json: bool | None,  # noqa: FBT001
+    replace: bool,
+    as_json: bool | None,
     **options: Any,
 ) -> None:
     """Add a schedule: --cron, --every or --at.
@@ -96,12 +92,13 @@ def add(
       pulsed schedules add tea remind --cron '0 16 * * *' --tz Europe/London
       pulsed schedules add cleanup remove_old_files days=30 --every 15m
       pulsed schedules add reminder remind user=7 --at 2h
-    """  # noqa: D301 - a mark for click
+    """
     payload = payload_of(arguments, json_args)
     with scope.opened(create=True) as (schedules, store):
         if not replace:
             _refuse_existing(schedules, name)
-        made = schedules.put(name, topic, payload=payload, **_given(options))
+        with quoting_explained(arguments):
+            made = schedules.put(name, topic, payload=payload, **_given(options))
         tell(made, run_blocking(store.now()), as_json=as_json)
 
 
@@ -123,7 +120,7 @@ def edit(
     arguments: tuple[str, ...],
     json_args: str | None,
     unset: tuple[str, ...],
-    as_json: bool | None,  # noqa: FBT001
+    as_json: bool | None,
     **options: Any,
 ) -> None:
     """Change a schedule and keep what is not mentioned.
@@ -134,7 +131,7 @@ def edit(
     Examples:
       pulsed schedules edit report --cron '0 8 * * MON-FRI'
       pulsed schedules edit report to=grace --unset end
-    """  # noqa: D301 - a mark for click
+    """
     changes = _given(options)
     for word in unset:
         changes[_option_name(word)] = 0 if word == "jitter" else None
@@ -143,7 +140,9 @@ def edit(
     with scope.opened() as (schedules, store):
         if arguments or json_args is not None:
             changes["payload"] = _changed_payload(schedules.get(name), arguments, json_args)
-        tell(schedules.edit(name, **changes), run_blocking(store.now()), as_json=as_json)
+        with quoting_explained(arguments):
+            edited = schedules.edit(name, **changes)
+        tell(edited, run_blocking(store.now()), as_json=as_json)
 
 
 def tell(schedule: Schedule, now: datetime, *, as_json: bool | None) -> None:

@@ -54,19 +54,14 @@ def schedules() -> None:
 )
 @json_option
 @scope_options
-def list_(
-    scope: Scope,
-    all_apps: bool,  # noqa: FBT001
-    limit: int | None,
-    as_json: bool | None,  # noqa: FBT001
-) -> None:
+def list_(scope: Scope, all_apps: bool, limit: int | None, as_json: bool | None) -> None:
     """List schedules, with their next and last runs.
 
     \b
     Examples:
       pulsed schedules list
       pulsed schedules list --all-apps --json | jq 'select(.state == "ERROR")'
-    """  # noqa: D301 - a mark for click
+    """
     with scope.opened() as (schedules, store):
         every = schedules.iterate(all_apps=all_apps)
         if not for_people(as_json=as_json):
@@ -92,13 +87,13 @@ def list_(
 @click.argument("name")
 @json_option
 @scope_options
-def show(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+def show(scope: Scope, name: str, as_json: bool | None) -> None:
     """Show one schedule, its next five occurrences and last five jobs.
 
     \b
     Example:
       pulsed schedules show report
-    """  # noqa: D301 - a mark for click
+    """
     with scope.opened() as (schedules, store):
         schedule = schedules.get(name)
         fires = schedules.fires(name, limit=5)
@@ -126,11 +121,7 @@ def show(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
 @json_option
 @scope_options
 def next_(
-    scope: Scope,
-    name: str,
-    count: int,
-    after: datetime | None,
-    as_json: bool | None,  # noqa: FBT001
+    scope: Scope, name: str, count: int, after: datetime | None, as_json: bool | None
 ) -> None:
     """Show the next occurrences and clock changes.
 
@@ -140,7 +131,7 @@ def next_(
     Examples:
       pulsed schedules next report
       pulsed schedules next report -n 5 --after 2027-03-26
-    """  # noqa: D301 - a mark for click
+    """
     with scope.opened() as (schedules, store):
         schedule = schedules.get(name)
         now = run_blocking(store.now())
@@ -172,11 +163,7 @@ def _coming(
 @json_option
 @scope_options
 def fires(
-    scope: Scope,
-    name: str,
-    limit: int,
-    before: datetime | None,
-    as_json: bool | None,  # noqa: FBT001
+    scope: Scope, name: str, limit: int, before: datetime | None, as_json: bool | None
 ) -> None:
     """Show the jobs it made, the latest first.
 
@@ -186,7 +173,7 @@ def fires(
     Examples:
       pulsed schedules fires report --limit 10
       pulsed schedules fires report --json | jq .job_id
-    """  # noqa: D301 - a mark for click
+    """
     with scope.opened() as (schedules, store):
         found = schedules.fires(name, limit=limit, before=before)
         now = run_blocking(store.now())
@@ -205,7 +192,7 @@ def fires(
 @click.argument("name")
 @json_option
 @scope_options
-def pause(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+def pause(scope: Scope, name: str, as_json: bool | None) -> None:
     """Make no more jobs until it is resumed. What is enqueued already runs."""
     with scope.opened() as (schedules, store):
         tell(schedules.pause(name), run_blocking(store.now()), as_json=as_json)
@@ -215,7 +202,7 @@ def pause(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT00
 @click.argument("name")
 @json_option
 @scope_options
-def resume(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+def resume(scope: Scope, name: str, as_json: bool | None) -> None:
     """Fire again after a pause or an error.
 
     The next occurrence is fired; those that passed meanwhile are not.
@@ -233,7 +220,7 @@ def resume(scope: Scope, name: str, as_json: bool | None) -> None:  # noqa: FBT0
 @click.argument("name")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @scope_options
-def delete(scope: Scope, name: str, yes: bool) -> None:  # noqa: FBT001
+def delete(scope: Scope, name: str, yes: bool) -> None:
     """Delete a schedule. The jobs it made stay, and what is enqueued runs."""
     with scope.schedules() as schedules:
         schedule = schedules.get(name)

@@ -18,9 +18,9 @@ from pulsed.cli.exits import Code, CommandError
 from pulsed.cli.logs import log_options, set_up_logs
 from pulsed.cli.options.dashboard import dashboard_beside, dashboard_options
 from pulsed.cli.options.database import Database, database_options, limited, max_connections_option
+from pulsed.cli.options.durations import time_option
 from pulsed.cli.options.keep import changed, keep_option
 from pulsed.cli.options.monitoring import monitoring_options
-from pulsed.cli.view.times import duration
 from pulsed.engine.process import event_loop as loop
 from pulsed.engine.process.service_manager import ServiceManager, reporting
 from pulsed.engine.process.stop_signals import on_stop_signals
@@ -94,20 +94,8 @@ environment:
     default=True,
     help="Leave recovery, schedules and retention to other servers or workers.",
 )
-@click.option(
-    "--tick",
-    type=duration,
-    default="10s",
-    show_default=True,
-    help="Interval between two scans for expired leases.",
-)
-@click.option(
-    "--drain-timeout",
-    type=duration,
-    default="10s",
-    show_default=True,
-    help="Time for workers to move to another server.",
-)
+@time_option("--tick", "Interval between two scans for expired leases.", default="10s")
+@time_option("--drain-timeout", "Time for workers to move to another server.", default="10s")
 @click.option(
     "--max-message",
     type=click.IntRange(1, 1024),
@@ -133,7 +121,7 @@ environment:
 @log_options
 def server(
     database: Database,
-    insecure: bool,  # noqa: FBT001
+    insecure: bool,
     monitoring: Monitoring,
     max_connections: int | None,
     log_level: str,

@@ -38,7 +38,7 @@ def signal(database: Database, job_id: str, name: str, payload: str) -> None:
       pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 approved true
       pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 note '"a text"'
       pulsed jobs signal 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 reply @reply.json
-    """  # noqa: D301 - a mark for click
+    """
     value = _read(payload)
     with database.store() as store:
         wanted = find_id(store, job_id)

@@ -33,11 +33,7 @@ MOST_ERRORS = 10
 @json_option
 @database_options
 def stats(
-    database: Database,
-    since: datetime | None,
-    queue: str | None,
-    topic: str | None,
-    as_json: bool,  # noqa: FBT001
+    database: Database, since: datetime | None, queue: str | None, topic: str | None, as_json: bool
 ) -> None:
     """Show how many jobs were enqueued, how their runs ended, how long they took, and errors.
 

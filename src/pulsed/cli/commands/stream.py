@@ -27,13 +27,7 @@ from pulsed.store.blocking import run_blocking
 )
 @json_option
 @database_options
-def stream(
-    database: Database,
-    job_id: str,
-    follow: bool,  # noqa: FBT001
-    after: int,
-    as_json: bool | None,  # noqa: FBT001
-) -> None:
+def stream(database: Database, job_id: str, follow: bool, after: int, as_json: bool | None) -> None:
     """Show the items that a job has emitted with ctx.emit, oldest first.
 
     A line for each: its position and its value on a terminal, JSON in a pipe.
@@ -41,7 +35,7 @@ def stream(
     \b
     Example:
       pulsed jobs stream 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69 --follow
-    """  # noqa: D301 - a mark for click
+    """
     show = _show if for_people(as_json=as_json) else _show_json
     with database.store() as store:
         reader = StreamReader(lambda: store, find_id(store, job_id), after=after, follow=follow)

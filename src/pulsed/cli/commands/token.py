@@ -9,7 +9,7 @@ import click
 
 from pulsed.cli.exits import Code, CommandError, say
 from pulsed.cli.groups import Group
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
 from pulsed.cli.view.output import Table, console, for_people, joined, json_option, print_json
 from pulsed.cli.view.times import iso
 from pulsed.client.operator import operator
@@ -34,16 +34,12 @@ roles:
             drain and stop workers
   produce   enqueue, read and cancel jobs
   work      run jobs
-  admin     everything, schedules included
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  admin     everything, schedules included"""
 
 ROLES = ("read", "operate", "produce", "work", "admin")
 
 
-@click.group(cls=Group, epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES + ENVIRONMENT)
 def token() -> None:
     """Make, list and revoke the tokens of a server's callers."""
 
@@ -70,7 +66,7 @@ def new(
     roles: tuple[str, ...],
     topics: tuple[str, ...],
     queues: tuple[str, ...],
-    certificate: bool,  # noqa: FBT001
+    certificate: bool,
 ) -> None:
     """Make a token and print it, this once; only its digest is kept."""
     secret = None if certificate else tokens.new_secret()
@@ -94,7 +90,7 @@ def new(
 @token.command("list", short_help="Show whom the server knows, and what they may do.")
 @json_option
 @database_options
-def list_tokens(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+def list_tokens(database: Database, as_json: bool | None) -> None:
     """List the callers that the server knows and what they may do, without their secrets."""
     with _tokens_of(database) as store:
         found = run_blocking(tokens.read(store))

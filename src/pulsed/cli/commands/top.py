@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import click
 
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
+from pulsed.cli.options.durations import time_option
 from pulsed.cli.view.live_screen import LiveScreen
 from pulsed.cli.view.output import console, for_people, json_option, print_json
 from pulsed.cli.view.overview_report import SORTS, Caption, FrameSize, frame, overview_as_json
-from pulsed.cli.view.times import duration
 from pulsed.engine.overview import Overview, OverviewReader
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.errors import PulsedError
@@ -37,11 +37,7 @@ examples:
 
 \b
 keys:
-  q  quit, as Ctrl-C does    s  sort the queues by another column
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  q  quit, as Ctrl-C does    s  sort the queues by another column"""
 
 
 class View(NamedTuple):
@@ -52,15 +48,8 @@ class View(NamedTuple):
     sort: str
 
 
-@click.command(epilog=EXAMPLES)
-@click.option(
-    "--interval",
-    type=duration,
-    default="2s",
-    show_default=True,
-    metavar="TIME",
-    help="How often to read the database.",
-)
+@click.command(epilog=EXAMPLES + ENVIRONMENT)
+@time_option("--interval", "How often to read the database.", default="2s")
 @click.option("--queue", metavar="NAME", help="Of this queue only.")
 @click.option(
     "--sort",
@@ -77,8 +66,8 @@ def top(
     interval: float,
     queue: str | None,
     sort: str,
-    once: bool,  # noqa: FBT001
-    as_json: bool | None,  # noqa: FBT001
+    once: bool,
+    as_json: bool | None,
 ) -> None:
     """Show queues, workers, dead letters and the last hour, live.
 
@@ -145,9 +134,7 @@ class Latest:
     """The latest overview, and why there is no newer one."""
 
     def __init__(
-        self,
-        read: Callable[[], Awaitable[Overview]],
-        clock: Callable[[], float] = time.monotonic,
+        self, read: Callable[[], Awaitable[Overview]], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._read = read
         self._clock = clock

@@ -7,7 +7,7 @@ import click
 from pulsed.cli.commands.queues import tell
 from pulsed.cli.exits import say
 from pulsed.cli.groups import Group
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
 from pulsed.cli.view.output import console, for_people, json_option, print_json
 from pulsed.cli.view.queue_table import control_as_json, governed_by
 from pulsed.client.job import Client
@@ -19,14 +19,10 @@ EXAMPLES = """\b
 examples:
   pulsed topics pause send_newsletter
   pulsed topics paused
-  pulsed topics resume send_newsletter
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  pulsed topics resume send_newsletter"""
 
 
-@click.group(cls=Group, epilog=EXAMPLES)
+@click.group(cls=Group, epilog=EXAMPLES + ENVIRONMENT)
 def topics() -> None:
     """Pause and resume topics, in all queues."""
 
@@ -34,7 +30,7 @@ def topics() -> None:
 @topics.command()
 @json_option
 @database_options
-def paused(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+def paused(database: Database, as_json: bool | None) -> None:
     """List the topics that are paused."""
     with database.store() as store:
         found = topics_of(store).paused()
@@ -52,7 +48,7 @@ def paused(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 @database_options
-def pause(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+def pause(database: Database, name: str, as_json: bool | None) -> None:
     """Start no more jobs of a topic. Those that run continue."""
     with database.store() as store:
         tell(store, topics_of(store).pause(name), as_json=as_json)
@@ -62,7 +58,7 @@ def pause(database: Database, name: str, as_json: bool | None) -> None:  # noqa:
 @click.argument("name")
 @json_option
 @database_options
-def resume(database: Database, name: str, as_json: bool | None) -> None:  # noqa: FBT001
+def resume(database: Database, name: str, as_json: bool | None) -> None:
     """Start jobs of a topic again."""
     with database.store() as store:
         tell(store, topics_of(store).resume(name), as_json=as_json)

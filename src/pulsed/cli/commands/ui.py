@@ -77,12 +77,7 @@ environment:
 @click.option("--environment", metavar="TEXT", default="", help="Shown below the navigation.")
 @log_options
 def ui(
-    app: str | None,
-    url: str | None,
-    role: str,
-    log_level: str,
-    log_format: str,
-    **options: Any,
+    app: str | None, url: str | None, role: str, log_level: str, log_format: str, **options: Any
 ) -> int:
     """Serve the dashboard: watch and manage jobs in a browser."""
     set_up_logs(log_level, log_format)

@@ -12,10 +12,10 @@ import click
 
 from pulsed.cli.exits import Code
 from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.options.durations import time_option
 from pulsed.cli.options.job_ids import find_id
 from pulsed.cli.view.job_progress import JobBar, ProgressJson, ProgressLines, ProgressView, Sighting
 from pulsed.cli.view.output import console, for_people, json_option
-from pulsed.cli.view.times import duration
 from pulsed.client.one_job import read_one
 from pulsed.engine.held_back import why
 from pulsed.engine.process.stop_signals import stop_signals
@@ -28,17 +28,10 @@ from pulsed.store.blocking import run_blocking
 
 @click.command("watch", short_help="Follow one job to its end, with a progress bar.")
 @click.argument("job_id", metavar="ID")
-@click.option(
-    "--interval",
-    type=duration,
-    default="0.5s",
-    show_default=True,
-    metavar="TIME",
-    help="How often to read the job.",
-)
+@time_option("--interval", "How often to read the job.", default="0.5s")
 @json_option
 @database_options
-def watch(database: Database, job_id: str, interval: float, as_json: bool | None) -> int:  # noqa: FBT001
+def watch(database: Database, job_id: str, interval: float, as_json: bool | None) -> int:
     """Follow one job until it ends: its status, and the progress that its handler reports.
 
     A bar on a terminal, a line of JSON for each change in a pipe. Exits with 7 if the job fails or
@@ -47,7 +40,7 @@ def watch(database: Database, job_id: str, interval: float, as_json: bool | None
     \b
     Example:
       pulsed jobs watch 0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69
-    """  # noqa: D301 - a mark for click
+    """
     with database.store() as store, _view(as_json=as_json) as view:
         return _follow(store, find_id(store, job_id), interval, view)
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from pulsed.cli.exits import say
-from pulsed.cli.groups import Group
-from pulsed.cli.options.database import Database, database_options
+from pulsed.cli.groups import Group, refuse_options
+from pulsed.cli.options.database import ENVIRONMENT, Database, database_options
 from pulsed.cli.prompt import confirm
 from pulsed.cli.view.output import console, for_people, json_option, print_json, worker_as_json
 from pulsed.cli.view.worker_table import worker_table
@@ -28,11 +27,7 @@ examples:
   pulsed workers --json | jq 'select(.live | not)'
   pulsed workers drain 3f2a
   pulsed workers drain --host web-1 --yes
-  pulsed workers stop web-1:4711
-
-\b
-environment:
-  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+  pulsed workers stop web-1:4711"""
 
 IN_FLIGHT = {
     WorkerRequest.DRAIN: "they finish what runs, and end",
@@ -40,21 +35,19 @@ IN_FLIGHT = {
 }
 
 
-@click.group(cls=Group, epilog=EXAMPLES, invoke_without_command=True)
+@click.group(cls=Group, epilog=EXAMPLES + ENVIRONMENT, invoke_without_command=True)
 @json_option
 @database_options
 @click.pass_context
-def workers(context: click.Context, database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+def workers(context: click.Context, database: Database, as_json: bool | None) -> None:
     """Show the workers: their hosts, queues and heartbeats. Drain or stop them."""
     if context.invoked_subcommand is None:
         _show(database, as_json)
-        return
-    for name in ("url", "app", "as_json"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"Write the options after {context.invoked_subcommand!r}.")
+    else:
+        refuse_options(context)
 
 
-def _show(database: Database, as_json: bool | None) -> None:  # noqa: FBT001
+def _show(database: Database, as_json: bool | None) -> None:
     with database.store() as store:
         found = run_blocking(store.workers())
         now = run_blocking(store.now())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pulsed.cli.exits import Code, CommandError
+from pulsed.errors import InvalidArguments
 
 
 def payload_of(arguments: Sequence[str], json_args: str | None) -> dict[str, Any]:
@@ -21,6 +24,22 @@ def payload_of(arguments: Sequence[str], json_args: str | None) -> dict[str, Any
             raise CommandError(f"the argument {key!r} is given twice.", Code.USAGE)
         payload[key] = _json_or_text(value)
     return payload
+
+
+@contextlib.contextmanager
+def quoting_explained(arguments: Sequence[str]) -> Iterator[None]:
+    """Say how to write a string that is JSON too, if a handler wanted one: ``subject=1``."""
+    try:
+        yield
+    except InvalidArguments as error:
+        for argument in arguments:
+            key, _, value = argument.partition("=")
+            if f"argument {key!r}: expected `str" in str(error):
+                quoted = shlex.quote(f"{key}={json.dumps(value, ensure_ascii=False)}")
+                raise InvalidArguments(
+                    f"{error} A value that is JSON is taken as such; for a string, write {quoted}."
+                ) from error
+        raise
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+ENVIRONMENT = """
+
+\b
+environment:
+  PULSED_URL, DATABASE_URL, PULSED_APP   the database, when --url and --app are not given"""
+"""The end of the help of a command that has ``database_options``."""
 
 IMPATIENT = RetryPolicy(max_attempts=3)
 """Fewer retries than a worker's: a user is waiting for the command."""

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, get_args
 import click
 
 from pulsed.cli.options.database import max_connections_option
+from pulsed.cli.options.durations import time_option
 from pulsed.cli.options.keep import keep_option
 from pulsed.cli.options.retry import retry_policy
-from pulsed.cli.view.times import duration
 from pulsed.engine.worker.options import JobLogging
 from pulsed.model.backoff import RetryPolicy
 
@@ -69,36 +69,14 @@ _OPTIONS = (
         show_default=True,
         help="Jobs after which such a process is replaced.",
     ),
-    click.option(
+    time_option(
         "--kill-after",
-        type=duration,
-        metavar="TIME",
+        "Time that a job in such a process has to stop; then the process is killed.",
         default="5s",
-        show_default=True,
-        help="Time that a job in such a process has to stop; then the process is killed.",
     ),
-    click.option(
-        "--poll",
-        type=duration,
-        metavar="TIME",
-        default="1s",
-        show_default=True,
-        help="Polling interval when no notification arrives.",
-    ),
-    click.option(
-        "--tick",
-        type=duration,
-        metavar="TIME",
-        default="10s",
-        show_default=True,
-        help="Time between two scans for jobs of silent workers.",
-    ),
-    click.option(
-        "--drain-timeout",
-        type=duration,
-        metavar="TIME",
-        help="How long a drain may take; then jobs are handed back.",
-    ),
+    time_option("--poll", "Polling interval when no notification arrives.", default="1s"),
+    time_option("--tick", "Time between two scans for jobs of silent workers.", default="10s"),
+    time_option("--drain-timeout", "How long a drain may take; then jobs are handed back."),
     click.option(
         "--fence/--no-fence",
         default=None,

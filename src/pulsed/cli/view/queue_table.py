@@ -21,13 +21,8 @@ NUMBERS = ("DUE", "OLDEST", "RUNNING", "PER MIN", "FAILED", "WORKERS")
 
 def governed_as_json(state: QueueState) -> dict[str, Any]:
     """Return a queue with what governs it as JSON data."""
-    return (
-        queue_as_json(state.lane)
-        | control_as_json(state.control)
-        | {
-            "next_start": iso(state.next_start),
-        }
-    )
+    next_start = {"next_start": iso(state.next_start)}
+    return queue_as_json(state.lane) | control_as_json(state.control) | next_start
 
 
 def control_as_json(control: Control) -> dict[str, Any]:

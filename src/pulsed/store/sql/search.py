@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 from typing import Any
 from uuid import UUID
@@ -20,6 +20,21 @@ from pulsed.store.sql.statement import Sql, Statement, one_column
 _DEAD = (Status.DEAD_LETTERED,)
 _RUNNING = (Status.RUNNING,)
 _EXPIRED = f"last_outcome = '{EXPIRED}'"
+
+_COMPARED = {
+    "topic": "topic = :topic::text",
+    "topic_prefix": "substr(topic, 1, length(:topic_prefix::text)) = :topic_prefix::text",
+    "queue": "queue = :queue::text",
+    "parent": "parent_id = :parent::uuid",
+    "parent_step": "parent_step = :parent_step::text",
+    "worker": "status = 'RUNNING' AND locked_by = :worker::uuid",
+    "schedule": "schedule_id = :schedule::uuid",
+    "key": "key = :key::text",
+    "limit_key": "limit_key = :limit_key::text",
+    "since": "submitted_at >= :since::timestamptz",
+    "until": "submitted_at < :until::timestamptz",
+}
+"""The conditions of a filter's fields whose values are parameters as they are."""
 
 
 class SearchStatements(StatementGroup):
@@ -196,52 +211,45 @@ class FilteredJobs:
 
 
 def _conditions(d: Dialect, where: JobFilter) -> tuple[list[str], dict[str, Any]]:
-    conditions: list[str] = []
-    params: dict[str, Any] = {}
+    given = {name: getattr(where, name) for name in _COMPARED}
+    params = {name: value for name, value in given.items() if value is not None}
+    conditions = [*_fixed_conditions(d, where), *(_COMPARED[name] for name in params)]
 
     def add(condition: str, name: str, value: object) -> None:
         if value is not None:
             conditions.append(condition)
             params[name] = value
 
-    if where.status:
-        conditions.append(_one_of(where.status))
-    add("topic = :topic::text", "topic", where.topic)
-    begins = "substr(topic, 1, length(:begin::text)) = :begin::text"
-    add(begins, "begin", where.topic_prefix)
-    add("queue = :queue::text", "queue", where.queue)
-    add("parent_id = :parent::uuid", "parent", where.parent)
-    add("parent_step = :step::text", "step", where.parent_step)
-    add("status = 'RUNNING' AND locked_by = :worker::uuid", "worker", where.worker)
-    add("schedule_id = :schedule::uuid", "schedule", where.schedule)
-    add("key = :key::text", "key", where.key)
-    add("limit_key = :limit_key::text", "limit_key", where.limit_key)
-    if where.outcome == EXPIRED:  # worded as the condition of their index
-        conditions.append(_EXPIRED)
-    else:
+    if where.outcome != EXPIRED:
         add("last_outcome = :outcome::text", "outcome", where.outcome)
-    if where.holds_key is not None:
-        conditions.append(f"key_held IS {'NOT ' if where.holds_key else ''}NULL")
-    if where.due is not None:
-        than = "<=" if where.due else ">"
-        conditions.append(f"{_one_of(CLAIMABLE)} AND next_run_at {than} {d.now}")
-    if where.workflow is not None:
-        steps = f"EXISTS (SELECT 1 FROM {d.checkpoints} AS s WHERE s.job_id = j.id)"
-        conditions.append(steps if where.workflow else f"NOT {steps}")
     ends = None if where.id_suffix is None else f"%{where.id_suffix.upper()}"
     add(f"{d.id_digits} LIKE :ends::text", "ends", ends)
     for letter, field in zip(ascii_lowercase, where.payload, strict=False):
         condition, values = _payload_condition(d, letter, field)
         conditions.append(condition)
         params |= values
-    add("submitted_at >= :since::timestamptz", "since", where.since)
-    add("submitted_at < :until::timestamptz", "until", where.until)
     add(_tagged(d), "tag", where.tag)
     pattern = None if where.error is None else f"%{_like_literal(where.error)}%"
     # The database lowers both sides, because it may know fewer letters than Python does.
     like = "last_error IS NOT NULL AND lower(last_error) LIKE (SELECT lower(:pattern::text))"
     add(f"{like} ESCAPE '~'", "pattern", pattern)
     return conditions, params
+
+
+def _fixed_conditions(d: Dialect, where: JobFilter) -> Iterator[str]:
+    """Yield the conditions without parameters."""
+    if where.status:
+        yield _one_of(where.status)
+    if where.outcome == EXPIRED:  # worded as the condition of their index
+        yield _EXPIRED
+    if where.holds_key is not None:
+        yield f"key_held IS {'NOT ' if where.holds_key else ''}NULL"
+    if where.due is not None:
+        than = "<=" if where.due else ">"
+        yield f"{_one_of(CLAIMABLE)} AND next_run_at {than} {d.now}"
+    if where.workflow is not None:
+        steps = f"EXISTS (SELECT 1 FROM {d.checkpoints} AS s WHERE s.job_id = j.id)"
+        yield steps if where.workflow else f"NOT {steps}"
 
 
 def _tagged(d: Dialect) -> str:

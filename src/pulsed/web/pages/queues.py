@@ -65,8 +65,7 @@ async def show_one(call: PageCall) -> Response:
         call.site.summary(),
     )
     topics = lanes.topics(name, by_topic)
-    own = ControlKey(ControlScope.QUEUE, name)
-    control = controls.get(own) or Control(scope=own.scope, name=name)
+    control = of_scope(controls, ControlScope.QUEUE).get(name) or _neutral(name)
 
     def where(topic: str) -> str:
         return f"{term('queue', name)} {term('topic', topic)}"
@@ -95,6 +94,10 @@ async def show_one(call: PageCall) -> Response:
         where=where,
         link=lambda topic: call.url("/jobs", q=where(topic)),
     )
+
+
+def _neutral(queue: str) -> Control:
+    return Control(scope=ControlScope.QUEUE, name=queue)
 
 
 async def _statistics(call: PageCall, name: str, span: str) -> tuple[dict[str, Series], Series]:
