@@ -138,9 +138,9 @@ async def test_jobs_claimed_ahead_wait_for_slots_and_are_handed_back(running, mo
 
     await running.run_quickly(QUICK_RUNS)
     running.runner.start(some_runs(waits, 2 * SLOTS))
-    await until(lambda: len(running.outcomes) == SLOTS)
+    await until(lambda: len(running.outcomes) == len(begun) == SLOTS)
     assert running.outcomes == [Released()] * SLOTS
-    assert (len(begun), running.runner.in_use) == (SLOTS, SLOTS)
+    assert running.runner.in_use == SLOTS
     release.set()
     await running.runner.until_idle()
     assert running.outcomes[SLOTS:] == [Succeeded("null")] * SLOTS
@@ -149,11 +149,33 @@ async def test_jobs_claimed_ahead_wait_for_slots_and_are_handed_back(running, mo
 
 async def test_nothing_is_handed_back_if_handlers_end_at_once_again(running):
     await running.run_quickly(QUICK_RUNS)
-    running.runner.start(some_runs(quick, 2 * SLOTS))
-    running.runner._hand_back()
+    runs = some_runs(quick, 2 * SLOTS)
+    running.runner.start(runs)
+    running.runner._hand_back(runs[-1])
     assert running.outcomes == []
     await running.runner.until_idle()
     assert running.outcomes == [Succeeded("null")] * 2 * SLOTS
+
+
+async def test_only_what_has_waited_for_long_is_handed_back(running, monkeypatch):
+    monkeypatch.setattr(runs_module, "AHEAD_FOR", 3600)
+    first, second = asyncio.Event(), asyncio.Event()
+    await running.run_quickly(QUICK_RUNS)
+    early = some_runs(first.wait, 2 * SLOTS)
+    running.runner.start(early)
+    await until(lambda: len(running.runner._ready) == SLOTS)
+    late = some_runs(second.wait, SLOTS)
+    running.runner.start(late)
+    first.set()
+    await until(lambda: len(running.outcomes) == 2 * SLOTS)
+    running.runner.start(some_runs(second.wait, SLOTS))
+    running.runner._hand_back(early[-1])
+    assert len(running.runner._ready) == SLOTS, "those have just come"
+    assert running.runner._handing_back is not None, "but may have to be handed back later"
+    running.runner._hand_back(running.runner._ready[-1])
+    assert running.outcomes[2 * SLOTS :] == [Released()] * SLOTS
+    second.set()
+    await running.runner.until_idle()
 
 
 async def test_jobs_claimed_ahead_start_when_slots_become_free_in_time(running, monkeypatch):

@@ -209,13 +209,17 @@ class Runner:
 
     def _see_to_surplus(self) -> None:
         """Hand back what has no slot, unless slots become free soon."""
-        if self._surplus and self._handing_back is None:
+        if self._surplus and self._ready and self._handing_back is None:
             loop = asyncio.get_running_loop()
-            self._handing_back = loop.call_later(AHEAD_FOR, self._hand_back)
+            self._handing_back = loop.call_later(AHEAD_FOR, self._hand_back, self._ready[-1])
 
-    def _hand_back(self) -> None:
+    def _hand_back(self, last: Run) -> None:
+        """Hand back what has no slot if ``last``, which was the last one ready, is still."""
         self._handing_back = None
         if self._is_quick:  # again: what is ready starts at once
+            return
+        if last not in self._ready:  # what has no slot now has not waited for long
+            self._see_to_surplus()
             return
         for _ in range(min(self._surplus, len(self._ready))):
             run = self._ready.pop()
