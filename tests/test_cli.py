@@ -277,7 +277,7 @@ class TestLoading:
 class TestEnqueue:
     def test_a_string_that_is_json_too_is_explained(self, module, url):
         module("shop9", APP + "\n@app.job\ndef greet(name: str) -> None: ...\n")
-        said = """expected `str`, got `int`. A value that is JSON is taken as such; for a string, """
+        said = "expected `str`, got `int`. A value that is JSON is taken as such; for a string, "
         for command in (["enqueue"], ["schedules", "add", "daily", "--every", "1d"]):
             greet = [*command, "greet", "--app", "shop9", "--url", url]
             refused = run(*greet, "name=1")

@@ -210,6 +210,25 @@ async def test_schedules(app: Pulse, page: Page, serve: Any, problems: Problems)
     await looks_well(page)
 
 
+async def test_state_and_time_of_a_schedule_stay_in_one_line_on_a_phone(
+    app: Pulse, page: Page, serve: Any
+):
+    await app.schedules.aput("report-of-all-the-customers", "send", every=54_000)
+    await app.schedules.aput("mail " * 20, "send", every=54_000)
+    await mobile(page)
+    await page.goto(serve(site_of(app)) + "/schedules")
+    heights = await page.locator("td.nowrap").evaluate_all(
+        """cells => cells.map(cell => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            return range.getBoundingClientRect().height;
+        })"""
+    )
+    assert len(heights) == 4
+    assert max(heights) < 30  # a line has 20
+    await assert_fits(page)
+
+
 async def test_a_page_whose_form_was_sent_asks_for_nothing_more(app: Pulse, page: Page, serve: Any):
     """Its refresh would be refused once the form has deleted what the page shows."""
     await app.schedules.aput("report", "send", every=3600)
