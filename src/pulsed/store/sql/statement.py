@@ -32,6 +32,8 @@ class Sql:
     """Answers with one row: the number of rows that it changed, then texts."""
     unpack: Callable[[str], Rows] | None = None
     """Decodes the rows, if they come as one text."""
+    id_by_place: bool = False
+    """The first column of its batch goes in as one blob, in the order of the rows."""
     single_row_text: str = ""
     """The text for a batch of one row, if that is cheaper; its columns are then parameters."""
 

@@ -20,7 +20,10 @@ def from_micros(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-_OF_ROW = re.compile(r"\br\.(?=[a-z_])")
+_OF_ROW = re.compile(r"\br\.([a-z_]+)")
+
+_ID_BY_PLACE = "substr(:ids, key * 16 + 1, 16)"
+"""The id of a new row: they are in ``ids`` in the order of the rows."""
 
 
 class SqliteDialect(Dialect):
@@ -52,6 +55,8 @@ class SqliteDialect(Dialect):
         if not rows:
             return named(text, counted=counted)
         sql = named(text, column_names(rows), counted=counted)
+        if _ID_BY_PLACE in text:
+            return replace(sql, id_by_place=True)
         batch = _batch(rows)
         if batch not in text:
             return sql
@@ -83,8 +88,10 @@ class SqliteDialect(Dialect):
         jobs = f"{self.jobs} AS j {self.by_id}"
         return f"(SELECT r.* FROM {rows} CROSS JOIN {jobs} ON j.id = r.job_id AND {FENCE}) AS r"
 
-    def inserted(self, values: str, columns: str) -> str:  # noqa: ARG002 - bound one by one
-        return f"VALUES ({_OF_ROW.sub(':', values)})"
+    def inserted(self, values: str, columns: str) -> str:
+        found = _new_rows(columns)
+        listed = _OF_ROW.sub(lambda column: found[column[1]], values)
+        return f"SELECT {listed} FROM json_each(:rows) WHERE true"
 
     def same_id(self, column: str, value: str) -> str:
         return f"{column} = {value}"
@@ -164,11 +171,29 @@ def _batch(columns: str) -> str:
     return f"({batch}, l AS MATERIALIZED (SELECT * FROM b WHERE {few}) SELECT * FROM l)"
 
 
+@cache
+def _new_rows(columns: str) -> dict[str, str]:
+    """Return the expression of each column of a batch of new rows, whose first one is the id.
+
+    They are not materialized, as ``_batch`` does: each is used once, or twice if it is short.
+    """
+    key, *declared = [column.split() for column in columns.split(",")]
+    return {key[0]: _ID_BY_PLACE} | {
+        name: _value(_element(place, len(declared)), kind)
+        for place, (name, kind) in enumerate(declared)
+    }
+
+
 def _element(place: int, columns: int) -> str:
     """Return a value of a row, which is an array unless it has a single column."""
     return "value" if columns == 1 else f"json_extract(value, '$[{place}]')"
 
 
 def _json_field(value: str, name: str, kind: str) -> str:
-    """Return a column of a batch; a UUID is stored as its offset in ``:ids``."""
-    return f"substr(:ids, {value}, 16) AS {name}" if kind == "uuid" else f"{value} AS {name}"
+    """Return a column of a batch."""
+    return f"{_value(value, kind)} AS {name}"
+
+
+def _value(element: str, kind: str) -> str:
+    """Return a value of a batch; a UUID is stored as its offset in ``:ids``."""
+    return f"substr(:ids, {element}, 16)" if kind == "uuid" else element

@@ -3,8 +3,7 @@
 Every ``sqlite3_step`` releases the GIL and reacquires it, which takes up to 5 ms while a busy event
 loop runs in another thread. So a batch goes in as one JSON text, with its ids in a blob beside it,
 because JSON holds no bytes; a claim comes out as one JSON text; and a write returns its row count.
-Only rows to insert are bound one by one: their payloads may be large. A batch of a single row is
-bound directly, which is faster by half than JSON.
+A batch of a single row is bound directly, which is faster by half than JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import repeat
 from typing import Any
 from uuid import UUID
 
@@ -44,9 +42,7 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
         return [(0,)] if sql.counted else []
     if sql.single_row_text and len(statement.rows) == 1:
         return _single_row(cursor, sql, params, statement.rows[0])
-    if "rows" in sql.names:
-        return _at_once(cursor, sql, params, statement.rows)
-    return _one_by_one(cursor, sql, params, statement.rows)
+    return _at_once(cursor, sql, params, statement.rows)
 
 
 def _answer(cursor: sqlite3.Cursor, sql: Sql) -> Rows:
@@ -75,39 +71,26 @@ def _at_once(
         return [(first[0][0] + second[0][0],)] if sql.counted else [*first, *second]
     ids = bytearray()
     places: dict[bytes, int] = {}
+    if sql.id_by_place:
+        _offsets(columns.pop(0), ids)
     encoded = [_encodable(column, ids, places) for column in columns]
-    # Rows of a single column are no arrays, which SQLite would have to parse one by one.
-    found = list(encoded[0]) if len(encoded) == 1 else list(zip(*encoded, strict=True))
-    params["rows"] = msgspec.json.encode(found).decode()
+    params["rows"] = msgspec.json.encode(_elements(encoded, len(rows))).decode()
     params["ids"] = bytes(ids)
     return _answer(cursor.execute(sql.text, params), sql)
 
 
-def _one_by_one(
-    cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], rows: Sequence[tuple[Any, ...]]
-) -> Rows:
-    text, names = _positional(sql.text)
-    columns = dict(zip(sql.columns, zip(*rows, strict=True), strict=True))
-    if len(rows) == 1:
-        values = [columns[name][0] if name in columns else params[name] for name in names]
-        cursor.execute(text, [v if type(v) in _PLAIN else _adapt(v) for v in values])
-    else:
-        bound = (_bindable(columns[n]) if n in columns else repeat(params[n]) for n in names)
-        cursor.executemany(text, zip(*bound, strict=False))
-    return _answer(cursor, sql)
+def _elements(columns: Sequence[Iterable[Any]], rows: int) -> list[Any]:
+    """Return the rows as elements of a JSON array; nothing but ids leaves them empty."""
+    if not columns:
+        return [0] * rows
+    # Rows of a single column are no arrays, which SQLite would have to parse one by one.
+    return list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 @functools.lru_cache(maxsize=64)
 def _positional(text: str) -> tuple[str, tuple[str, ...]]:
     """Return a statement that is bound by position: a name costs a lookup for every value."""
     return _PARAMETER.sub("?", text), tuple(_PARAMETER.findall(text))
-
-
-def _bindable(column: Sequence[Any]) -> Iterable[Any]:
-    """Return a column's values in SQLite's types; most columns need no conversion."""
-    if any(issubclass(kind, (UUID, datetime)) for kind in set(map(type, column))):
-        return map(_adapt, column)
-    return column
 
 
 def _encodable(column: Sequence[Any], ids: bytearray, places: dict[bytes, int]) -> Iterable[Any]:
