@@ -15,11 +15,12 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
-from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
-from pulsed.batches import TRANSACTION, Gathering, Limits, batches, text_size
+from pulsed.batches import TRANSACTION, Limits
 from pulsed.client.arguments import (
     MoreThanFour,
     TakesFour,
@@ -29,9 +30,10 @@ from pulsed.client.arguments import (
     TakesTwo,
 )
 from pulsed.client.job import Client, Job
+from pulsed.client.job_maker import Bound, JobMaker
 from pulsed.client.one_job import find_one
 from pulsed.client.submitting import submit
-from pulsed.errors import ConfigError, InvalidArguments, InvalidOption
+from pulsed.errors import ConfigError, InvalidOption
 from pulsed.handler import (
     Call,
     Handler,
@@ -43,8 +45,10 @@ from pulsed.handler import (
 from pulsed.handler.options import EXPIRY, checked_count
 from pulsed.handler.registry import ONE_ID
 from pulsed.model.ids import new_job_id
-from pulsed.model.job import NewJob
+from pulsed.model.job import JobRow, NewJob
+from pulsed.model.job_batch import ids_of
 from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
+from pulsed.store.results import Submitted
 from pulsed.wording import counted
 
 P = ParamSpec("P")
@@ -59,10 +63,6 @@ D = TypeVar("D")
 LARGEST_BATCH = 100_000
 ALTERNATIVES = (("at", "delay"), EXPIRY)
 """Options that overrule one another."""
-_NO_KEYWORDS: Mapping[str, Any] = {}
-
-Bound: TypeAlias = Call[T] | tuple[Any, ...]
-"""The arguments of one job: ``job.bind(...)``, or a tuple of positional ones."""
 
 
 class Declaration:
@@ -168,7 +168,7 @@ class JobType(Generic[P, R_co]):
         Give ``job.bind(...)`` or a tuple of arguments for each. A type checker compares tuples of
         up to four with the parameters, if they all have the same length.
         """
-        return await self._submit(list(map(self._job_maker(), calls)))
+        return await self._submit(self._maker().many(list(calls)))
 
     async def afind(self, key: str) -> Job[R_co]:
         """Read its job that holds a key, or else the latest one that held it."""
@@ -233,10 +233,10 @@ class JobType(Generic[P, R_co]):
     def _enqueue_batches(self, calls: Iterable[Bound[Any]], limits: Limits) -> Iterator[UUID]:
         stored = 0
         try:
-            for jobs in batches(map(self._job_maker(), calls), _size_of, limits):
-                enqueued = run_blocking(self._submit(jobs))
+            for jobs in self._maker().batches(calls, limits):
+                enqueued, _ = run_blocking(self._store(jobs))
                 stored += len(enqueued)
-                yield from (job.id for job in enqueued)
+                yield from ids_of(enqueued)
         except Exception as error:
             _note_stored(error, stored)
             raise
@@ -246,11 +246,11 @@ class JobType(Generic[P, R_co]):
     ) -> AsyncIterator[UUID]:
         stored = 0
         try:
-            async for jobs in _batches(calls, self._job_maker(), limits):
-                enqueued = await self._submit(jobs)
+            async for jobs in self._maker().abatches(calls, limits):
+                enqueued, _ = await self._store(jobs)
                 stored += len(enqueued)
-                for job in enqueued:
-                    yield job.id
+                for job_id in ids_of(enqueued):
+                    yield job_id
         except Exception as error:
             _note_stored(error, stored)
             raise
@@ -269,58 +269,29 @@ class JobType(Generic[P, R_co]):
         self._made_for = handler
         return self._make
 
-    def _job_maker(self) -> Callable[[Bound[Any]], NewJob]:
-        """Return a function that makes a job of each call."""
+    def _maker(self) -> JobMaker:
         self._refuse_id()
-        encode, options = self.handler.encode, self._options
-        make = job_maker(self.topic, self.handler, options)
-
-        def made(call: Bound[Any]) -> NewJob:
-            if isinstance(call, tuple):
-                return make(payload=encode(call, _NO_KEYWORDS), id=new_job_id())
-            if isinstance(call, Call) and call.topic == self.topic:
-                own = make
-                if call.options is not options:
-                    own = job_maker(
-                        self.topic, self.handler, {**options, **self._without_conn(call)}
-                    )
-                return own(payload=call.payload, id=new_job_id())
-            raise self._not_ours(call)
-
-        return made
-
-    def _without_conn(self, call: Call[Any]) -> dict[str, Any]:
-        """Return the options of a call; its ``conn`` must be the one that stores all calls."""
-        options = dict(call.options)
-        if options.pop("conn", self._connection) is not self._connection:
-            raise InvalidOption(
-                "A call was bound with another conn= than the one that stores it: say "
-                "job.using(conn=...).enqueue_many(...), and bind the calls without conn=."
-            )
-        return options
+        return JobMaker(self.handler, self._options, self._connection)
 
     def _refuse_id(self) -> None:
         if self._id is not None:
             raise InvalidOption(ONE_ID)
 
-    def _not_ours(self, call: object) -> InvalidArguments:
-        given = f"bound to {call.topic!r}" if isinstance(call, Call) else f"{call!r:.100}"
-        return InvalidArguments(
-            f"{self.topic!r} takes its own bind(...) or a tuple of arguments for each job, "
-            f"not {given}."
-        )
-
-    async def _submit(self, jobs: list[NewJob]) -> list[Job[R_co]]:
-        client = self._client()
-        enqueues, fresh_ids = client.arounds.enqueues, self._id is None
-        stored, done = await submit(
-            client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids
-        )
-        handler = self.handler
+    async def _submit(self, jobs: Sequence[NewJob]) -> list[Job[R_co]]:
+        stored, done = await self._store(jobs)
+        client, handler = self._client(), self.handler
+        if done.new == done.total:
+            return [Job(client, job, handler, is_new=True) for job in stored]
         return [
             Job(client, job, handler, is_new=done.is_new(position))
             for position, job in enumerate(stored)
         ]
+
+    async def _store(self, jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob | JobRow], Submitted]:
+        """Store jobs; returns them, or those that hold their keys, and which of them are new."""
+        client = self._client()
+        enqueues, fresh_ids = client.arounds.enqueues, self._id is None
+        return await submit(client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids)
 
     def _client(self) -> Client:
         if self._declared.client is None:
@@ -362,26 +333,6 @@ class AsyncJobType(JobType[P, R_co]):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, here and now."""
         return super().__call__(*args, **kwargs)
-
-
-async def _batches(
-    calls: Iterable[T] | AsyncIterable[T], make: Callable[[T], NewJob], limits: Limits
-) -> AsyncIterator[list[NewJob]]:
-    """Yield the jobs of a source, sync or async, in batches."""
-    if not isinstance(calls, AsyncIterable):
-        for batch in batches(map(make, calls), _size_of, limits):
-            yield batch
-        return
-    gathering = Gathering(_size_of, limits)
-    async for call in calls:
-        for full in gathering.add(make(call)):
-            yield full
-    if rest := gathering.take():
-        yield rest
-
-
-def _size_of(job: NewJob) -> int:
-    return text_size(job.payload)
 
 
 def _note_stored(error: Exception, stored: int) -> None:

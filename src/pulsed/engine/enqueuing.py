@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from pulsed.errors import ConfigError
 from pulsed.handler.options import checked_option
 from pulsed.model.events import EnqueueCount, JobEnqueued
 from pulsed.model.job import NewJob
+from pulsed.model.job_batch import JobBatch
 from pulsed.store.event_bus import Events
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def stored_jobs(jobs: Sequence[NewJob], submitted: Submitted) -> Sequence[NewJob
     return [job for n, job in enumerate(jobs) if submitted.is_new(n) is not False]
 
 
-def publish_enqueued(events: Events, jobs: Collection[NewJob]) -> None:
+def publish_enqueued(events: Events, jobs: Sequence[NewJob]) -> None:
     """Publish that jobs were stored, with the time of this process."""
     wanted = events.wanted
     if EnqueueCount in wanted:
@@ -95,9 +96,8 @@ def publish_enqueued(events: Events, jobs: Collection[NewJob]) -> None:
         events.publish([JobEnqueued(job.id, job.topic, job.queue, at) for job in jobs])
 
 
-def _counts(jobs: Collection[NewJob]) -> list[EnqueueCount]:
-    if len(jobs) == 1:
-        [job] = jobs
-        return [EnqueueCount(job.queue, job.topic, 1)]
+def _counts(jobs: Sequence[NewJob]) -> list[EnqueueCount]:
+    if len(jobs) == 1 or isinstance(jobs, JobBatch):
+        return [EnqueueCount(jobs[0].queue, jobs[0].topic, len(jobs))]
     lanes = Counter((job.queue, job.topic) for job in jobs)
     return [EnqueueCount(*lane, count) for lane, count in lanes.items()]

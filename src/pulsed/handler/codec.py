@@ -12,17 +12,28 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from pulsed.compiled import compiled
 from pulsed.errors import InvalidArguments, InvalidHandler, InvalidPayload
 from pulsed.handler.arrival import difference, has_fields, is_same_plain, left_out
 from pulsed.handler.envelope import readable
 from pulsed.handler.options import did_you_mean
-from pulsed.handler.payload import encode_cleaned, encode_payload, from_plain, is_model
+from pulsed.handler.payload import (
+    encode_cleaned,
+    encode_payload,
+    encode_plain,
+    from_plain,
+    is_model,
+)
+
+CHECKED_TOGETHER = 500
+"""Calls whose arguments are checked at once."""
+_NO_KEYWORDS: Mapping[str, Any] = {}
 
 _TYPE_TREE = (msgspec.inspect.Type, msgspec.inspect.Field)
 _PATH = r"(?s)^(?P<problem>.*?)(?: - at `\$\.?(?P<path>.*)`)?$"
@@ -60,7 +71,9 @@ class Codec:
         self._hints = {parameter.name: hints[parameter.name] for parameter in parameters}
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._required = [p.name for p in parameters if p.default is p.empty]
-        self._arguments = self._arguments_decoder()
+        struct = self._arguments_struct()
+        self._arguments = msgspec.json.Decoder(struct, dec_hook=from_plain)
+        self._arguments_of_many = msgspec.json.Decoder(list[struct], dec_hook=from_plain)  # type: ignore[valid-type]
         self._by_name = self._naming()
         self._has_objects = any(map(_takes_objects, self._hints.values()))
         self._result_name = f"The result of {topic!r}"
@@ -74,6 +87,38 @@ class Codec:
         for name, value in named.items():
             self._refuse_different(name, value, arrived[name])
         return payload
+
+    def encode_many(self, calls: Sequence[tuple[Any, ...]]) -> list[str]:
+        """Return the payloads of calls by position, as ``encode`` does, in a third of the time.
+
+        Plain data that arrives unchanged is checked in C, hundreds of calls at a time. Everything
+        else is encoded one by one, so that an error names its argument.
+        """
+        payloads: list[str] = []
+        while len(payloads) < len(calls):
+            some = calls[len(payloads) : len(payloads) + CHECKED_TOGETHER]
+            if (encoded := self._encoded_plain(some)) is None:
+                rest = calls[len(payloads) :]
+                return payloads + [self.encode(call, _NO_KEYWORDS) for call in rest]
+            payloads += encoded
+        return payloads
+
+    def _encoded_plain(self, calls: Sequence[tuple[Any, ...]]) -> list[str] | None:
+        """Return the payloads of calls with all arguments and plain data; None for others."""
+        names = self._positional
+        if self._has_objects or len(names) < len(self._hints):
+            return None
+        try:
+            named = [dict(zip(names, call, strict=True)) for call in calls]
+            encoded = encode_plain(self._payload, named)
+            if encoded is None:
+                return None
+            arrived = self._arguments_of_many.decode(b"[%b]" % b",".join(encoded))
+        except Exception:  # noqa: BLE001 - one by one, the call at fault is found
+            return None
+        if not is_same_plain(list(calls), list(map(astuple, arrived))):
+            return None
+        return [data.decode() for data in encoded]
 
     def encode_json(self, arguments: Mapping[str, Any]) -> str:
         """Return the payload of named arguments, each plain JSON or of the type of its hint."""
@@ -175,7 +220,7 @@ class Codec:
             f"It takes: {', '.join(self._hints) or 'nothing'}."
         )
 
-    def _arguments_decoder(self) -> msgspec.json.Decoder[Any]:
+    def _arguments_struct(self) -> type[msgspec.Struct]:
         for name, hint in self._hints.items():
             decoder_for(self.topic, f"parameter {name!r}", hint)
         # Neutral field names, since a parameter may have a name that a struct forbids.
@@ -183,8 +228,7 @@ class Codec:
             (f"f{index}", hint, self._field(name))
             for index, (name, hint) in enumerate(self._hints.items())
         ]
-        struct = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-        return msgspec.json.Decoder(struct, dec_hook=from_plain)
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
     def _naming(self) -> Callable[[Any], dict[str, Any]]:
         """Return the function that names the arguments in a decoded struct."""

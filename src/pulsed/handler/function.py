@@ -109,6 +109,10 @@ class Handler(Generic[R_co]):
         """Return the payload for a call with these arguments; raises if they do not fit."""
         return self.codec.encode(args, kwargs)
 
+    def encode_many(self, calls: Sequence[tuple[Any, ...]]) -> list[str]:
+        """Return the payload of each call with these positional arguments."""
+        return self.codec.encode_many(calls)
+
     def encode_json(self, arguments: Mapping[str, Any]) -> str:
         """Return the payload for named arguments that may be plain data in place of objects."""
         return self.codec.encode_json(arguments)

@@ -14,7 +14,7 @@ import functools
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -23,6 +23,9 @@ from pulsed.errors import InvalidPayload
 
 MAX_PAYLOAD = 1_048_576
 """The largest payload or result, in bytes of UTF-8 JSON."""
+
+MOST_AT_ONCE = 4 * 1024 * 1024
+"""Bytes of payloads that are checked together."""
 
 MAX_DEPTH = 100
 """How deeply lists and objects may be nested in a payload or result."""
@@ -62,6 +65,19 @@ def encode_payload(what: str, value: Any) -> str:
     if "null" in text or r"\u0000" in text or 'nan":' in text or 'inf":' in text:
         check_values(what, value)
     return text
+
+
+def encode_plain(what: str, values: Iterable[Any]) -> list[bytes] | None:
+    """Encode values as ``encode_payload`` does; None if one of them has to be checked by itself."""
+    encoded = list(map(ENCODER.encode, values))
+    if sum(map(len, encoded)) > MOST_AT_ONCE:
+        return None
+    every = b"\n".join(encoded)
+    if b"null" in every or rb"\u0000" in every or b'nan":' in every or b'inf":' in every:
+        return None
+    for data in encoded:
+        _check_text(what, data)
+    return encoded
 
 
 def encode_by_name(topic: str, payload: Mapping[str, Any]) -> str:
@@ -111,10 +127,14 @@ def encode_cleaned(what: str, value: Any) -> str:
 
 
 def _checked_text(what: str, data: bytes) -> str:
+    _check_text(what, data)
+    return data.decode()
+
+
+def _check_text(what: str, data: bytes) -> None:
     if len(data) > 2 * MAX_DEPTH:  # a level takes two brackets
         check_size(what, data)
         check_depth(what, data)
-    return data.decode()
 
 
 def clean_text(text: str, limit: int = MAX_TEXT) -> str:

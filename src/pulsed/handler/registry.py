@@ -91,6 +91,20 @@ def job_maker(
     return partial(NewJob, topic=topic, **with_key_settled(fields))
 
 
+def job_template(topic: str, handler: Handler[Any], options: Mapping[str, Any]) -> NewJob | None:
+    """Return what all jobs with these options have in common, if only ids and payloads differ.
+
+    None if more depends on the payload. A key makes a batch of one job.
+    """
+    rule = handler.limit_rule
+    if handler.has_key or "key" in options or (rule is not None and rule.per):
+        return None
+    return job_maker(topic, handler, options)(id=_NO_ID, payload="")
+
+
+_NO_ID = UUID(int=0)
+
+
 def _with_limit_key(
     make: Callable[..., NewJob], rule: LimitRule, *, payload: str, **fields: Any
 ) -> NewJob:

@@ -32,6 +32,24 @@ def new_job_id() -> UUID:
         if random is None:
             _random = iter(_RANDOM_BLOCK.unpack(os.urandom(_RANDOM_BLOCK.size)))
             random = next(_random)
+    return _uuid7(instant, random)
+
+
+def new_job_ids(count: int) -> list[UUID]:
+    """Return so many ids, as ``new_job_id`` would one by one, in a third of the time.
+
+    They are a 1/4096 of a millisecond apart, so that the last of many is some milliseconds ahead.
+    """
+    global _last_instant  # noqa: PLW0603 - as above
+    instant = time.time_ns() * 4096 // 1_000_000
+    with _id_lock:
+        first = max(instant, _last_instant + 1)
+        _last_instant = first + count - 1
+    randoms = struct.unpack(f"{count}Q", os.urandom(8 * count))
+    return [_uuid7(first + place, random) for place, random in enumerate(randoms)]
+
+
+def _uuid7(instant: int, random: int) -> UUID:
     number = (instant >> 12) << 80 | 0x7 << 76 | (instant & 0xFFF) << 64
     return uuid_of(number | 0b10 << 62 | random & 0x3FFF_FFFF_FFFF_FFFF)
 

@@ -21,10 +21,8 @@ def arguments(statement: Statement, clock: Callable[[], datetime] | None) -> lis
     sql = statement.sql
     values: dict[str, Any] = dict(statement.params)
     if sql.columns:
-        transposed = (
-            zip(*statement.rows, strict=True) if statement.rows else [()] * len(sql.columns)
-        )
-        values.update(zip(sql.columns, map(list, transposed), strict=True))
+        columns = statement.by_column() or [()] * len(sql.columns)
+        values.update(zip(sql.columns, map(list, columns), strict=True))
     if clock is not None and "now" in sql.names:
         values["now"] = clock()
     return [values[name] for name in sql.names]

@@ -12,6 +12,7 @@ from pulsed.compiled import compiled
 from pulsed.model.backoff import Backoff
 from pulsed.model.fields import BACKOFF_PARTS, NEW, Field, Kind, fields_of
 from pulsed.model.job import NewJob
+from pulsed.model.job_batch import JobBatch
 from pulsed.store.sql.statement import Sql, Statement
 
 Form: TypeAlias = Callable[[tuple[str, ...], tuple[str, ...]], Sql]
@@ -26,6 +27,18 @@ def insertion(form: Form, jobs: Sequence[NewJob]) -> Statement:
     if len(jobs) == 1:
         alone = _of_one(jobs[0])
         return Statement(form(tuple(alone), ()), alone)
+    shared, own = _of_batch(jobs) if isinstance(jobs, JobBatch) else _of_many(jobs)
+    return Statement(form(tuple(shared), tuple(own)), shared, columns=list(own.values()))
+
+
+def _of_batch(jobs: JobBatch) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
+    """Return the columns that jobs share, and those in which they differ."""
+    shared = _of_one(jobs.template)
+    del shared["id"], shared["payload"]
+    return shared, {"id": jobs.ids, "payload": jobs.payloads}
+
+
+def _of_many(jobs: Sequence[NewJob]) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     alike: list[tuple[tuple[str, Any], Any]] = []
     own: dict[str, Sequence[Any]] = {}
     columns = zip(*map(astuple, jobs), strict=True)
@@ -34,9 +47,7 @@ def insertion(form: Form, jobs: Sequence[NewJob]) -> Statement:
             own.update(stored(_FIELDS[field[0]], values))
         else:
             alike.append((field, values[0]))
-    shared = _shared(alike)
-    rows = list(zip(*own.values(), strict=True))
-    return Statement(form(tuple(shared), tuple(own)), shared, rows)
+    return _shared(alike), own
 
 
 _FIELDS = {field.attribute(NEW): field for field in fields_of(NEW)}

@@ -45,6 +45,12 @@ class Statement:
     sql: Sql
     params: Mapping[str, Any]
     rows: Sequence[tuple[Any, ...]] = ()
+    columns: Sequence[Sequence[Any]] = ()
+    """The batch by column, in the place of ``rows``."""
+
+    def by_column(self) -> list[Sequence[Any]]:
+        """Return the columns of its batch; none if that is empty."""
+        return list(self.columns) or list(zip(*self.rows, strict=True))
 
 
 ANY_NUMBER = 2**31 - 1

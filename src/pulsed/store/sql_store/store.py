@@ -26,6 +26,7 @@ from pulsed.model.job import (
     WorkerInfo,
     WorkerRequest,
 )
+from pulsed.model.job_batch import kinds_of
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store import migrations
@@ -408,4 +409,4 @@ class SqlStore(Store):
 
 def _queues_due(jobs: Sequence[NewJob]) -> set[str]:
     """Return the queues of the jobs that are due soon."""
-    return {job.queue for job in jobs if job.delay < SOON}
+    return {job.queue for job in kinds_of(jobs) if job.delay < SOON}

@@ -38,11 +38,11 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
     if not sql.columns:
         text, names = _positional(sql.text)
         return _answer(cursor.execute(text, [params[name] for name in names]), sql)
-    if not statement.rows:
-        return [(0,)] if sql.counted else []
     if sql.single_row_text and len(statement.rows) == 1:
         return _single_row(cursor, sql, params, statement.rows[0])
-    return _at_once(cursor, sql, params, statement.rows)
+    if columns := statement.by_column():
+        return _at_once(cursor, sql, params, columns)
+    return [(0,)] if sql.counted else []
 
 
 def _answer(cursor: sqlite3.Cursor, sql: Sql) -> Rows:
@@ -62,19 +62,20 @@ def _single_row(
 
 
 def _at_once(
-    cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], rows: Sequence[tuple[Any, ...]]
+    cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], columns: list[Sequence[Any]]
 ) -> Rows:
-    columns = list(zip(*rows, strict=True))
-    if len(rows) > 1 and sum(map(_length, columns)) > MOST_TEXT:
-        half = len(rows) // 2
-        first, second = (_at_once(cursor, sql, params, part) for part in (rows[:half], rows[half:]))
+    rows = len(columns[0])
+    if rows > 1 and sum(map(_length, columns)) > MOST_TEXT:
+        head, tail = slice(rows // 2), slice(rows // 2, None)
+        first = _at_once(cursor, sql, params, [column[head] for column in columns])
+        second = _at_once(cursor, sql, params, [column[tail] for column in columns])
         return [(first[0][0] + second[0][0],)] if sql.counted else [*first, *second]
     ids = bytearray()
     places: dict[bytes, int] = {}
     if sql.id_by_place:
         _offsets(columns.pop(0), ids)
     encoded = [_encodable(column, ids, places) for column in columns]
-    params["rows"] = msgspec.json.encode(_elements(encoded, len(rows))).decode()
+    params["rows"] = msgspec.json.encode(_elements(encoded, rows)).decode()
     params["ids"] = bytes(ids)
     return _answer(cursor.execute(sql.text, params), sql)
 

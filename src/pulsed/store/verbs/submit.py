@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from msgspec.structs import replace
 
 from pulsed.model.job import NewJob
+from pulsed.model.job_batch import kinds_of
 from pulsed.model.keys import OnDuplicate
 from pulsed.store.results import Submitted
 from pulsed.store.sql.insertion import insertion
@@ -81,16 +82,12 @@ def _write_tags(engine: Engine, jobs: Sequence[NewJob], stored: Stored) -> Scrip
 
 def has_a_key(jobs: Sequence[NewJob]) -> bool:
     """Whether one of the jobs has a key."""
-    if len(jobs) == 1:
-        return jobs[0].key is not None
-    return any(job.key is not None for job in jobs)
+    return any(job.key is not None for job in kinds_of(jobs))
 
 
 def has_a_tag(jobs: Sequence[NewJob]) -> bool:
     """Whether one of the jobs has a tag."""
-    if len(jobs) == 1:
-        return bool(jobs[0].tags)
-    return any(job.tags for job in jobs)
+    return any(job.tags for job in kinds_of(jobs))
 
 
 def insert(engine: Engine, jobs: Sequence[NewJob]) -> Script[frozenset[int]]:
