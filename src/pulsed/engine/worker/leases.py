@@ -83,6 +83,8 @@ class Leases:
         """Topics held since the last beat: one of these is to blame if the next one is late."""
         self._changed = threading.Condition()
         self._interval = float("inf")
+        self._shortest = float("inf")
+        """A lower bound of the intervals of the leases held, exact after each beat."""
         self._next_beat = float("inf")
         self._stopped = False
         variables = contextvars.copy_context()  # the worker's own retry policies are among them
@@ -110,21 +112,23 @@ class Leases:
         superseded = []
         with self._changed:
             held, is_fenced = self._held, self._fence is not Fence.NEVER
-            shortest, topic = float("inf"), None
+            shortest = interval = seconds = float("inf")
+            topic = ""
             for assignment in assignments:
-                lease, seconds = assignment.lease, assignment.lease_seconds
-                job_id = lease.job_id
-                if assignment.topic != topic:
-                    topic = assignment.topic
+                lease = assignment.lease
+                job_id = lease[0]
+                if assignment.topic != topic or assignment.lease_seconds != seconds:
+                    topic, seconds = assignment.topic, assignment.lease_seconds
+                    interval = seconds / BEATS_PER_LEASE
+                    shortest = min(shortest, interval)
                     self._topics.add(topic)
-                shortest = min(shortest, seconds)
-                new = (lease, seconds / BEATS_PER_LEASE, topic)
+                new = (lease, interval, topic)
                 if (older := held.setdefault(job_id, new)) is not new:
                     superseded.append(older[0])
                     held[job_id] = new
                 if is_fenced:
                     self._sure_until[job_id] = since + seconds * SURE_FOR
-            shortest /= BEATS_PER_LEASE
+            self._shortest = min(self._shortest, shortest)
             due = max(since + shortest, time.monotonic())  # a late claim is not a late beat
             if due < self._next_beat:
                 self._interval, self._next_beat = shortest, due
@@ -136,11 +140,12 @@ class Leases:
         with self._changed:
             held, sure_until = self._held, self._sure_until
             for lease in leases:
-                dropped = held.pop(lease.job_id, None)
-                if dropped is not None and dropped[0] != lease:
-                    held[lease.job_id] = dropped
+                job_id = lease[0]
+                dropped = held.pop(job_id, None)
+                if dropped is not None and dropped[0] is not lease and dropped[0] != lease:
+                    held[job_id] = dropped
                 elif sure_until:
-                    sure_until.pop(lease.job_id, None)
+                    sure_until.pop(job_id, None)
 
     def give_up(self, leases: Iterable[Lease]) -> None:
         """Stop renewing leases whose runs have no report: they expire, as a dead worker's do."""
@@ -171,10 +176,12 @@ class Leases:
         ]
 
     def shortest(self) -> float | None:
-        """Return the length of the shortest lease held, which no retry may outlast; or None."""
+        """Return the length of the shortest lease held, which no retry may outlast; or None.
+
+        It may be that of a shorter one that was held since the last beat.
+        """
         with self._changed:
-            interval = self._shortest_interval()
-        return interval * BEATS_PER_LEASE if self._held else None
+            return self._shortest * BEATS_PER_LEASE if self._held else None
 
     def tick(self) -> dict[Lease, Beat]:
         """Beat once for every lease held, and pass the answers on."""
@@ -246,7 +253,7 @@ class Leases:
         if ended - began > self._interval:
             log.warning("a heartbeat took %.1f s: the database is slow", ended - began)
         with self._changed:
-            self._interval = self._shortest_interval()
+            self._interval = self._shortest = self._shortest_interval()
             pause = self._interval
             if failed:
                 pause = min(pause * AFTER_FAILURE, LONGEST_PAUSE)
