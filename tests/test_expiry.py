@@ -14,6 +14,7 @@ from pulsed.model.events import JobExpired
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.outcome import EXPIRED, EXPIRED_ERROR, Failed, Released, Succeeded
 from pulsed.model.retention import Retention
+from pulsed.model.rollup import RollupFilter
 from pulsed.store.base import Store
 from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Statement
@@ -179,7 +180,7 @@ async def test_the_watchdog_ends_expired_jobs_tells_hooks_and_counts_them(store,
     assert (event.topic, event.queue, event.at) == (TOPIC, "default", clock())
     assert timedelta(0) < event.at - event.expired_at < timedelta(seconds=2)
     await recorder.flush()
-    totals = await store.rollups.totals(clock() - timedelta(hours=1), clock())
+    totals = await store.rollups.totals(RollupFilter(clock() - timedelta(hours=1), clock()))
     assert totals.stats.expired == len(jobs)
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulsed.model.rollup import COUNTS, LATEST, MINUTE, Stats, floor
+from pulsed.model.rollup import COUNTS, LATEST, MINUTE, RollupFilter, Stats, floor
 from pulsed.store.sql.rollups import is_higher
 from tests.support.guards import check
 from tests.test_store_rollups import ALICE, a_rollup, all_stats, an_error
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.embedded("takes guards out of the statements")
 
 
 async def errors_of(store, clock):
-    found = await store.rollups.errors(clock() - timedelta(hours=1), limit=5)
+    found = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=1)), limit=5)
     return [(each.count, each.message) for each in found]
 
 

@@ -26,7 +26,15 @@ from pulsed.model.events import (
     counts_of,
 )
 from pulsed.model.retention import Retention
-from pulsed.model.rollup import FOLD_AFTER, LONGEST_MESSAGE, MINUTE, MOST_ERRORS, MOST_LANES, floor
+from pulsed.model.rollup import (
+    FOLD_AFTER,
+    LONGEST_MESSAGE,
+    MINUTE,
+    MOST_ERRORS,
+    MOST_LANES,
+    RollupFilter,
+    floor,
+)
 from pulsed.store.event_bus import Events
 from tests.support.clock import Clock
 from tests.support.jobs import running
@@ -51,7 +59,7 @@ def publish(store, events, worker=WORKER):
 
 
 async def recorded(store, clock):
-    return (await store.rollups.totals(clock() - timedelta(hours=1))).stats
+    return (await store.rollups.totals(RollupFilter(clock() - timedelta(hours=1)))).stats
 
 
 @pytest.fixture
@@ -76,7 +84,7 @@ async def test_each_kind_of_event_is_counted(store, clock, recorder):
     assert (stats.dead_lettered, stats.cancelled) == (1, 1)
     assert (stats.wait.count, stats.wait.seconds) == (6, 3.0)
     assert (stats.run.count, stats.run.seconds) == (stats.ended, 10.0)
-    [error] = await store.rollups.errors(clock() - timedelta(hours=1), limit=5)
+    [error] = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=1)), limit=5)
     assert (error.error, error.count, error.dead_lettered) == ("ValueError", 2, 1)
     assert error.message == "ValueError: no"
 
@@ -94,7 +102,7 @@ async def test_what_its_own_watchdog_has_recovered_is_counted(store, clock, reco
     await recorder.flush()
     stats = await recorded(store, clock)
     assert (stats.failed, stats.run.count) == (1, 0)
-    [error] = await store.rollups.errors(clock() - timedelta(hours=1), limit=5)
+    [error] = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=1)), limit=5)
     assert error.error == "LeaseExpired"
 
 
@@ -136,7 +144,7 @@ async def test_totals_of_a_minute_go_on_over_several_flushes_and_minutes(store, 
             publish(store, [event(RunSucceeded, clock)])
             await recorder.flush()
         clock.advance(MINUTE)
-    rows = await store.rollups.series(clock() - timedelta(minutes=5), step=MINUTE)
+    rows = await store.rollups.series(RollupFilter(clock() - timedelta(minutes=5)), step=MINUTE)
     assert [each.stats.succeeded for each in rows.rollups] == [2, 2, 2]
 
 
@@ -154,7 +162,7 @@ async def test_what_a_flush_could_not_write_goes_with_the_next(store, clock, rec
     await recorder.flush()
     stats = await recorded(store, clock)
     assert (stats.succeeded, stats.failed) == (3, 3)
-    [error] = await store.rollups.errors(clock() - timedelta(hours=1), limit=5)
+    [error] = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=1)), limit=5)
     assert error.count == 3
 
 
@@ -203,7 +211,7 @@ async def test_a_clock_that_is_a_little_behind_counts_in_the_newest_minute(store
     publish(store, [event(RunSucceeded, clock)])
     clock.advance(0.01)
     await recorder.flush()
-    rows = await store.rollups.series(clock() - timedelta(minutes=5), step=MINUTE)
+    rows = await store.rollups.series(RollupFilter(clock() - timedelta(minutes=5)), step=MINUTE)
     assert [(each.at, each.stats.succeeded) for each in rows.rollups] == [
         (floor(clock(), MINUTE), 2)
     ]

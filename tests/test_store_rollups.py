@@ -23,6 +23,7 @@ from pulsed.model.rollup import (
     ErrorRollup,
     Histogram,
     Rollup,
+    RollupFilter,
     Stats,
     floor,
     total,
@@ -46,9 +47,9 @@ def an_error(at, error="ValueError", queue="default", topic="t", count=1, dead=0
     return ErrorRollup(floor(at, MINUTE), queue, topic, error, count, dead, at, message)
 
 
-async def read(store, clock, seconds=HOUR, step=None, **where):
-    since = clock() - timedelta(seconds=seconds)
-    return await store.rollups.series(since, clock() + timedelta(seconds=1), step, **where)
+async def read(store, clock, seconds=HOUR, step=None, by=(), **lane):
+    since, until = clock() - timedelta(seconds=seconds), clock() + timedelta(seconds=1)
+    return await store.rollups.series(RollupFilter(since, until, **lane), step, by=by)
 
 
 async def all_stats(store, clock, seconds=HOUR):
@@ -93,7 +94,7 @@ async def test_a_flush_that_arrives_after_a_later_one_changes_nothing(store, clo
             [an_error(clock(), count=stats.started, message=f"{stats.started}")],
         )
     assert await all_stats(store, clock) == latest
-    [error] = await store.rollups.errors(clock() - timedelta(hours=1), limit=5)
+    [error] = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=1)), limit=5)
     assert (error.count, error.message) == (5, "5")
 
 
@@ -104,7 +105,7 @@ async def test_a_lost_answer_does_not_count_twice(store, clock, when, times):
     await store.rollups.record(ALICE, rollups, errors)
     assert fault.hits == times
     assert await all_stats(store, clock) == EVERYTHING + EVERYTHING
-    [error] = await store.rollups.errors(clock() - timedelta(hours=1), limit=5)
+    [error] = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=1)), limit=5)
     assert (error.count, error.dead_lettered) == (3, 1)
 
 
@@ -121,7 +122,7 @@ async def test_a_minute_that_may_be_folded_already_is_ignored(store, clock):
     too_late = [a_rollup(minute, started=1)], [an_error(minute)]
     await store.rollups.record(ALICE, *too_late)
     assert (await all_stats(store, clock)).started == 0
-    assert await store.rollups.errors(minute - timedelta(hours=1), limit=5) == []
+    assert await store.rollups.errors(RollupFilter(minute - timedelta(hours=1)), limit=5) == []
     in_time = minute + timedelta(seconds=MINUTE)
     await store.rollups.record(ALICE, [a_rollup(in_time, started=1)], [an_error(in_time)])
     assert (await all_stats(store, clock)).started == 1
@@ -211,7 +212,7 @@ async def test_an_answer_is_cut_at_its_bound_and_says_so(store, clock, monkeypat
     found = await read(store, clock, by=["topic"])
     assert found.is_cut
     assert [each.at == floor(clock(), MINUTE) for each in found.rollups].count(True) == 3
-    totals = await store.rollups.totals(clock() - timedelta(hours=1))
+    totals = await store.rollups.totals(RollupFilter(clock() - timedelta(hours=1)))
     assert totals.is_cut
     assert [each.topic for each in totals] == ["z", "y"]
 
@@ -221,7 +222,7 @@ async def test_totals_are_by_queue_and_topic_the_busiest_first(store, clock):
         at = clock() - timedelta(minutes=minutes)
         rollups = [a_rollup(at, "q", "few", started=1), a_rollup(at, "q", "many", started=2)]
         await store.rollups.record(ALICE, rollups)
-    totals = await store.rollups.totals(clock() - timedelta(minutes=30))
+    totals = await store.rollups.totals(RollupFilter(clock() - timedelta(minutes=30)))
     assert [(each.topic, each.stats.started) for each in totals] == [("many", 6), ("few", 3)]
     assert totals.stats.started == 9
     assert not totals.is_cut
@@ -233,16 +234,16 @@ async def test_errors_come_by_kind_the_most_frequent_first_each_with_its_last_me
     await store.rollups.record(ALICE, [], [an_error(now, count=2, dead=1, message="new")])
     await store.rollups.record(BOB, [], [an_error(before, count=2, message="old")])
     await store.rollups.record(BOB, [], [an_error(now, "KeyError", count=3, topic="u")])
-    found = await store.rollups.errors(now - timedelta(hours=1), limit=5)
+    found = await store.rollups.errors(RollupFilter(now - timedelta(hours=1)), limit=5)
     assert [(each.error, each.topic, each.count) for each in found] == [
         ("ValueError", "t", 4),
         ("KeyError", "u", 3),
     ]
     assert (found[0].message, found[0].last_at, found[0].dead_lettered) == ("new", now, 1)
     assert (found[0].at, found.is_cut) == (floor(before, MINUTE), False)
-    cut = await store.rollups.errors(now - timedelta(hours=1), limit=1)
+    cut = await store.rollups.errors(RollupFilter(now - timedelta(hours=1)), limit=1)
     assert ([each.error for each in cut], cut.is_cut) == (["ValueError"], True)
-    only = await store.rollups.errors(now - timedelta(hours=1), limit=5, topic="u")
+    only = await store.rollups.errors(RollupFilter(now - timedelta(hours=1), topic="u"), limit=5)
     assert [each.error for each in only] == ["KeyError"]
 
 
@@ -255,7 +256,7 @@ async def test_what_no_reader_can_be_asked_is_refused(store, clock):
         (now - timedelta(seconds=MINUTE * (MOST_STEPS + 2)), now, MINUTE),
     ):
         with pytest.raises(InvalidOption):
-            await store.rollups.series(since, until, step)
+            await store.rollups.series(RollupFilter(since, until), step)
 
 
 # -- folding --------------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ async def test_a_fold_leaves_every_sum_as_it_was(store, backend, clock):
     summed = await some_minutes(store, clock)
     clock.advance(FOLD_AFTER)
     before = (await read(store, clock, 2 * HOUR, by=["topic"])).rollups
-    errors = await store.rollups.errors(clock() - timedelta(hours=2), limit=5)
+    errors = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=2)), limit=5)
     assert await fold(store) == 100
     assert spans_of(backend) == {
         MINUTE: 50,
@@ -298,8 +299,8 @@ async def test_a_fold_leaves_every_sum_as_it_was(store, backend, clock):
     assert (await read(store, clock, 2 * HOUR, by=["topic"])).rollups == before
     for step in (*SPANS, 2 * HOUR):
         assert (await read(store, clock, 2 * HOUR, step)).series().stats == summed
-    assert (await store.rollups.totals(clock() - timedelta(hours=2))).stats == summed
-    [after] = await store.rollups.errors(clock() - timedelta(hours=2), limit=5)
+    assert (await store.rollups.totals(RollupFilter(clock() - timedelta(hours=2)))).stats == summed
+    [after] = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=2)), limit=5)
     assert (after.count, after.last_at) == (errors[0].count, errors[0].last_at)
     assert await fold(store) == 0
 
@@ -331,7 +332,7 @@ async def test_a_lost_answer_of_a_fold_loses_and_doubles_nothing(store, clock, w
     await fold(store)
     assert fault.hits == times
     assert await all_stats(store, clock) == summed
-    [error] = await store.rollups.errors(clock() - timedelta(hours=1), limit=5)
+    [error] = await store.rollups.errors(RollupFilter(clock() - timedelta(hours=1)), limit=5)
     assert error.count == 6
 
 
@@ -393,7 +394,7 @@ async def test_a_chart_of_any_length_finds_what_was_folded_long_ago(store, clock
         clock.advance(age)
         await fold(store)
         since = clock() - timedelta(days=12)
-        assert (await store.rollups.totals(since)).stats == summed
+        assert (await store.rollups.totals(RollupFilter(since))).stats == summed
         length = {MINUTE: HOUR, TEN_MINUTES: 3 * DAY, HOUR: 12 * DAY}[span]
         found = await read(store, clock, length, max(span, length // MOST_STEPS // 60 * 60))
         assert found.range.span == span

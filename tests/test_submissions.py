@@ -19,6 +19,7 @@ from pulsed.engine import submissions
 from pulsed.engine.submissions import SubmissionRecorder
 from pulsed.errors import TransientStorageError
 from pulsed.model.events import EnqueueCount
+from pulsed.model.rollup import RollupFilter
 from tests.support.backends import RemoteBackend
 from tests.support.performed import Performed
 from tests.support.schedules import put, tick
@@ -148,7 +149,7 @@ async def test_the_time_is_that_of_the_database(store, backend, clock, recorder)
     clock.advance(86_400)
     enqueue(store)
     await recorder.flush()
-    found = await store.rollups.totals(clock() - timedelta(minutes=5))
+    found = await store.rollups.totals(RollupFilter(clock() - timedelta(minutes=5)))
     assert found.stats.submitted == 1
 
 

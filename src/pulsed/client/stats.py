@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pulsed.client.job import Client
 from pulsed.engine.lanes import by_name
 from pulsed.errors import InvalidOption, checked_seconds
 from pulsed.handler.options import checked_count, checked_due, checked_name
 from pulsed.model.retention import LONGEST
-from pulsed.model.rollup import MOST_ERROR_KINDS, By, Errors, Series, Totals
+from pulsed.model.rollup import MOST_ERROR_KINDS, By, Errors, RollupFilter, Series, Totals
 from pulsed.store.base import Store
 from pulsed.store.blocking import blocking
 
@@ -47,8 +47,8 @@ class Statistics:
         is longer than you ask for.
         """
         store = self._client.store()
-        begin, lane = await _begin(store, since), _lane(queue, topic)
-        return (await store.rollups.series(begin, _end(until), _step(step), **lane)).series()
+        where = await _filter(store, since, until, queue, topic)
+        return (await store.rollups.series(where, _step(step))).series()
 
     series = blocking(aseries)
 
@@ -70,8 +70,8 @@ class Statistics:
         if by not in ("queue", "topic"):
             raise InvalidOption(f'by must be "queue" or "topic", not {by!r:.100}.')
         store = self._client.store()
-        begin, lane = await _begin(store, since), _lane(queue, topic)
-        found = await store.rollups.series(begin, _end(until), _step(step), **lane, by=[by])
+        where = await _filter(store, since, until, queue, topic)
+        found = await store.rollups.series(where, _step(step), by=[by])
         return by_name(found, by)
 
     series_by = blocking(aseries_by)
@@ -89,8 +89,7 @@ class Statistics:
         ``totals(...).stats`` is the sum of all of them.
         """
         store = self._client.store()
-        begin, lane = await _begin(store, since), _lane(queue, topic)
-        return await store.rollups.totals(begin, _end(until), **lane)
+        return await store.rollups.totals(await _filter(store, since, until, queue, topic))
 
     totals = blocking(atotals)
 
@@ -109,16 +108,31 @@ class Statistics:
         """
         store = self._client.store()
         checked_count("limit", limit, 1, MOST_ERROR_KINDS)
-        begin, lane = await _begin(store, since), _lane(queue, topic)
-        return await store.rollups.errors(begin, _end(until), limit=limit, **lane)
+        where = await _filter(store, since, until, queue, topic)
+        return await store.rollups.errors(where, limit=limit)
 
     errors = blocking(aerrors)
 
 
 async def last_hour_by_queue(store: Store) -> dict[str, Series]:
     """Read the series of the last hour for each queue, without an app."""
-    found = await store.rollups.series(await _begin(store, LAST_HOUR), None, None, by=["queue"])
+    found = await store.rollups.series(await _filter(store, LAST_HOUR), by=["queue"])
     return by_name(found, "queue")
+
+
+async def _filter(
+    store: Store,
+    since: Since,
+    until: datetime | None = None,
+    queue: str | None = None,
+    topic: str | None = None,
+) -> RollupFilter:
+    return RollupFilter(
+        await _begin(store, since),
+        None if until is None else checked_due("until", until),
+        None if queue is None else checked_name("queue", queue),
+        None if topic is None else checked_name("topic", topic),
+    )
 
 
 async def _begin(store: Store, since: Since) -> datetime:
@@ -129,20 +143,9 @@ async def _begin(store: Store, since: Since) -> datetime:
     return await store.now() - since
 
 
-def _end(until: datetime | None) -> datetime | None:
-    return None if until is None else checked_due("until", until)
-
-
 def _step(step: timedelta | None) -> int | None:
     if step is None:
         return None
     if not isinstance(step, timedelta):
         raise InvalidOption(f"step must be a timedelta, not {step!r:.100}.")
     return int(step.total_seconds())
-
-
-def _lane(queue: str | None, topic: str | None) -> dict[str, Any]:
-    return {
-        "queue": None if queue is None else checked_name("queue", queue),
-        "topic": None if topic is None else checked_name("topic", topic),
-    }

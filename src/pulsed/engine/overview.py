@@ -18,7 +18,7 @@ from pulsed.engine.state_reads import StateReads
 from pulsed.engine.why import is_live, live, no_worker_for
 from pulsed.model.control import ControlScope
 from pulsed.model.job import JobFilter, Status, WorkerInfo
-from pulsed.model.rollup import Series
+from pulsed.model.rollup import RollupFilter, Series
 from pulsed.store.base import Store
 from pulsed.store.results import Backlog
 from pulsed.wording import counted, format_duration
@@ -137,10 +137,11 @@ class OverviewReader:
     async def _statistics(self) -> tuple[Series, Series, dict[str, Series]]:
         """Read three series of rollups: of the last hour and day, and of the hour by queue."""
         rollups, now = self._store.rollups, await self._store.now()
+        last_hour = RollupFilter(now - HOUR, queue=self._queue)
         hour, day, by_queue = await asyncio.gather(
-            rollups.series(now - HOUR, None, None, queue=self._queue),
-            rollups.series(now - DAY, None, None, queue=self._queue),
-            rollups.series(now - HOUR, None, None, queue=self._queue, by=["queue"]),
+            rollups.series(last_hour),
+            rollups.series(RollupFilter(now - DAY, queue=self._queue)),
+            rollups.series(last_hour, by=["queue"]),
         )
         return hour.series(), day.series(), by_name(by_queue, "queue")
 

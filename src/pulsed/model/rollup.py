@@ -318,6 +318,16 @@ class Series(NamedTuple):
         return self._replace(since=points[0].at if points else self.since, points=points)
 
 
+class RollupFilter(NamedTuple):
+    """Which statistics to read: of a span of time, and perhaps of one queue or topic only."""
+
+    since: datetime
+    until: datetime | None = None
+    """None: now."""
+    queue: str | None = None
+    topic: str | None = None
+
+
 class Range(NamedTuple):
     """What to read for a series: whole steps, from rows of one span."""
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from pulsed.model.rollup import By, ErrorRollup, Errors, Rollup, SeriesRows, Totals
+from pulsed.model.rollup import By, ErrorRollup, Errors, Rollup, RollupFilter, SeriesRows, Totals
 
 
 class RollupStore(ABC):
@@ -25,48 +25,23 @@ class RollupStore(ABC):
 
     @abstractmethod
     async def series(
-        self,
-        since: datetime,
-        until: datetime | None = None,
-        step: int | None = None,
-        *,
-        queue: str | None = None,
-        topic: str | None = None,
-        by: Collection[By] = (),
+        self, where: RollupFilter, step: int | None = None, *, by: Collection[By] = ()
     ) -> SeriesRows:
         """Read statistics over time, in steps of so many seconds.
 
         Args:
-            since: The first step begins at or before it.
-            until: None: now.
+            where: The first step begins at its ``since``, or before.
             step: Whole minutes; None chooses one that suits the length. It is longer than asked for
                 where minutes are not kept any more.
-            queue: Of this queue only.
-            topic: Of this topic only.
             by: With ``queue`` or ``topic``, rows for each of them.
         """
 
     @abstractmethod
-    async def totals(
-        self,
-        since: datetime,
-        until: datetime | None = None,
-        *,
-        queue: str | None = None,
-        topic: str | None = None,
-    ) -> Totals:
+    async def totals(self, where: RollupFilter) -> Totals:
         """Read the sums over a span of time, by queue and topic, the busiest first."""
 
     @abstractmethod
-    async def errors(
-        self,
-        since: datetime,
-        until: datetime | None = None,
-        *,
-        limit: int,
-        queue: str | None = None,
-        topic: str | None = None,
-    ) -> Errors:
+    async def errors(self, where: RollupFilter, *, limit: int) -> Errors:
         """Read which errors happened, the most frequent first, each with its last message."""
 
     @abstractmethod

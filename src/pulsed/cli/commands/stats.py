@@ -12,7 +12,7 @@ from pulsed.cli.exits import say
 from pulsed.cli.options.database import Database, database_options
 from pulsed.cli.view.output import Table, console, for_people, json_option, print_json
 from pulsed.cli.view.times import past
-from pulsed.model.rollup import ErrorRollup, Histogram, Rollup, Stats
+from pulsed.model.rollup import ErrorRollup, Histogram, Rollup, RollupFilter, Stats
 from pulsed.store.blocking import run_blocking
 from pulsed.wording import format_duration
 
@@ -42,10 +42,9 @@ def stats(
     """
     with database.store() as store:
         begin = since or run_blocking(store.now()) - timedelta(hours=1)
-        totals = run_blocking(store.rollups.totals(begin, queue=queue, topic=topic))
-        errors = run_blocking(
-            store.rollups.errors(begin, limit=MOST_ERRORS, queue=queue, topic=topic)
-        )
+        where = RollupFilter(begin, queue=queue, topic=topic)
+        totals = run_blocking(store.rollups.totals(where))
+        errors = run_blocking(store.rollups.errors(where, limit=MOST_ERRORS))
     if not for_people(as_json=as_json):
         for each in totals:
             print_json(_as_json(each))

@@ -8,7 +8,16 @@ from typing import Any
 from uuid import UUID
 
 from pulsed.errors import ServerTooOld
-from pulsed.model.rollup import By, ErrorRollup, Errors, Range, Rollup, SeriesRows, Totals
+from pulsed.model.rollup import (
+    By,
+    ErrorRollup,
+    Errors,
+    Range,
+    Rollup,
+    RollupFilter,
+    SeriesRows,
+    Totals,
+)
 from pulsed.rpc.client.connection import ServerConnection
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import rollups as to
@@ -33,17 +42,10 @@ class RemoteRollups(RollupStore):
         return values.instant((await self._connection.call("RecordStats", request)).now)
 
     async def series(
-        self,
-        since: datetime,
-        until: datetime | None = None,
-        step: int | None = None,
-        *,
-        queue: str | None = None,
-        topic: str | None = None,
-        by: Collection[By] = (),
+        self, where: RollupFilter, step: int | None = None, *, by: Collection[By] = ()
     ) -> SeriesRows:
         request = pb.GetSeriesRequest(
-            **_chosen(since, until, queue, topic),
+            **_chosen(where),
             step_seconds=step or 0,
             by_queue="queue" in by,
             by_topic="topic" in by,
@@ -53,28 +55,13 @@ class RemoteRollups(RollupStore):
         found = Range(begin, end, answer.step_seconds, answer.span_seconds)
         return SeriesRows(found, [to.rollup_of(each) for each in answer.rollups], answer.cut)
 
-    async def totals(
-        self,
-        since: datetime,
-        until: datetime | None = None,
-        *,
-        queue: str | None = None,
-        topic: str | None = None,
-    ) -> Totals:
-        request = pb.GetTotalsRequest(**_chosen(since, until, queue, topic))
+    async def totals(self, where: RollupFilter) -> Totals:
+        request = pb.GetTotalsRequest(**_chosen(where))
         answer = await self._connection.call("GetTotals", request)
         return Totals(map(to.rollup_of, answer.rollups), is_cut=answer.cut)
 
-    async def errors(
-        self,
-        since: datetime,
-        until: datetime | None = None,
-        *,
-        limit: int,
-        queue: str | None = None,
-        topic: str | None = None,
-    ) -> Errors:
-        request = pb.ListErrorsRequest(**_chosen(since, until, queue, topic), limit=limit)
+    async def errors(self, where: RollupFilter, *, limit: int) -> Errors:
+        request = pb.ListErrorsRequest(**_chosen(where), limit=limit)
         answer = await self._connection.call("ListErrors", request)
         return Errors(map(to.error_of, answer.errors), is_cut=answer.cut)
 
@@ -87,12 +74,6 @@ class RemoteRollups(RollupStore):
         return 0 if answer is None else int(answer.rows)
 
 
-def _chosen(
-    since: datetime, until: datetime | None, queue: str | None, topic: str | None
-) -> dict[str, Any]:
-    return {
-        "since": values.stamp(since),
-        "until": values.maybe_stamp(until),
-        "queue": queue,
-        "topic": topic,
-    }
+def _chosen(where: RollupFilter) -> dict[str, Any]:
+    since, until = values.stamp(where.since), values.maybe_stamp(where.until)
+    return {"since": since, "until": until, "queue": where.queue, "topic": where.topic}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -25,6 +24,7 @@ from pulsed.model.rollup import (
     R,
     Range,
     Rollup,
+    RollupFilter,
     SeriesRows,
     Stats,
     Totals,
@@ -45,25 +45,16 @@ MOST_ROWS = 20_000
 """Rows in the answer of a series."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Which rows are read."""
-
-    since: datetime
-    until: datetime | None
-    queue: str | None
-    topic: str | None
-
-    def params(self, found: Range, most: int) -> dict[str, Any]:
-        """Return the parameters of a statement that reads them."""
-        return {
-            "since": found.since,
-            "until": found.until,
-            "span": found.span,
-            "queue": self.queue,
-            "topic": self.topic,
-            "most": most,
-        }
+def _params(where: RollupFilter, found: Range, most: int) -> dict[str, Any]:
+    """Return the parameters of a statement that reads rows."""
+    return {
+        "since": found.since,
+        "until": found.until,
+        "span": found.span,
+        "queue": where.queue,
+        "topic": where.topic,
+        "most": most,
+    }
 
 
 def record(
@@ -113,12 +104,12 @@ def fold(engine: Engine, keep: float | None, limit: int) -> Script[int]:
 
 @verb(VerbKind.READ, name="read_rollups")
 def series(
-    engine: Engine, chosen: Chosen, step: int | None, by: Collection[By]
+    engine: Engine, where: RollupFilter, step: int | None, by: Collection[By]
 ) -> Script[SeriesRows]:
     """Read sums by steps, and perhaps by queue and topic."""
     now = yield from clock(engine)
-    found = range_of(chosen.since, chosen.until, step, now)
-    params = chosen.params(found, MOST_ROWS + 1)
+    found = range_of(where.since, where.until, step, now)
+    params = _params(where, found, MOST_ROWS + 1)
     params |= {"step": found.step}
     if by:
         params |= {"by_queue": "queue" in by, "by_topic": "topic" in by}
@@ -130,11 +121,11 @@ def series(
 
 
 @verb(VerbKind.READ, name="read_rollups")
-def totals(engine: Engine, chosen: Chosen) -> Script[Totals]:
+def totals(engine: Engine, where: RollupFilter) -> Script[Totals]:
     """Read sums by queue and topic."""
     now = yield from clock(engine)
-    found = range_of_total(chosen.since, chosen.until, now)
-    params = chosen.params(found, MOST_LANES + 1)
+    found = range_of_total(where.since, where.until, now)
+    params = _params(where, found, MOST_LANES + 1)
     params |= {"step": found.step, "by_queue": True, "by_topic": True}
     rows = yield Statement(engine.rollups.read_totals, params)
     rollups = [_summed(found, row) for row in rows[:MOST_LANES]]
@@ -142,11 +133,11 @@ def totals(engine: Engine, chosen: Chosen) -> Script[Totals]:
 
 
 @verb(VerbKind.READ, name="read_errors")
-def errors(engine: Engine, chosen: Chosen, limit: int) -> Script[Errors]:
+def errors(engine: Engine, where: RollupFilter, limit: int) -> Script[Errors]:
     """Read sums by kind of error."""
     now = yield from clock(engine)
-    found = range_of_total(chosen.since, chosen.until, now)
-    rows = yield Statement(engine.rollups.read_errors, chosen.params(found, limit + 1))
+    found = range_of_total(where.since, where.until, now)
+    rows = yield Statement(engine.rollups.read_errors, _params(where, found, limit + 1))
     kinds = [_error(engine.dialect, row) for row in rows[:limit]]
     return Errors(kinds, is_cut=len(rows) > limit)
 

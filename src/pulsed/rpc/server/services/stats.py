@@ -7,7 +7,7 @@ from typing import Any
 
 from pulsed.handler.options import checked_count, checked_due
 from pulsed.model.job import JobFilter
-from pulsed.model.rollup import HOUR, MOST_ERROR_KINDS, OTHERS, By
+from pulsed.model.rollup import HOUR, MOST_ERROR_KINDS, OTHERS, By, RollupFilter
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages import rollups as to
 from pulsed.rpc.messages import values
@@ -52,10 +52,7 @@ class StatsService:
             checked_count("step_seconds", step, 1, LONGEST_STEP)
         by: list[By] = ["queue"] if request.by_queue else []
         by += ["topic"] if request.by_topic else []
-        since, until = _time_of(request)
-        found = await self._store.rollups.series(
-            since, until, step, **_lane_of(request, caller), by=by
-        )
+        found = await self._store.rollups.series(_filter_of(request, caller), step, by=by)
         return pb.GetSeriesResponse(
             since=values.stamp(found.range.since),
             until=values.stamp(found.range.until),
@@ -68,19 +65,24 @@ class StatsService:
     async def get_totals(
         self, request: pb.GetTotalsRequest, caller: Caller
     ) -> pb.GetTotalsResponse:
-        since, until = _time_of(request)
-        found = await self._store.rollups.totals(since, until, **_lane_of(request, caller))
+        found = await self._store.rollups.totals(_filter_of(request, caller))
         return pb.GetTotalsResponse(rollups=map(to.rollup_message, found), cut=found.is_cut)
 
     async def list_errors(
         self, request: pb.ListErrorsRequest, caller: Caller
     ) -> pb.ListErrorsResponse:
-        since, until = _time_of(request)
+        where = _filter_of(request, caller)
         limit = checked_count("limit", request.limit, 1, MOST_ERROR_KINDS)
-        found = await self._store.rollups.errors(
-            since, until, limit=limit, **_lane_of(request, caller)
-        )
+        found = await self._store.rollups.errors(where, limit=limit)
         return pb.ListErrorsResponse(errors=map(to.error_message, found), cut=found.is_cut)
+
+
+def _filter_of(request: Any, caller: Caller) -> RollupFilter:
+    """Return what to read; a caller with scopes has to name a queue or topic of its own."""
+    since, until = _time_of(request)
+    queue, topic = values.maybe(request, "queue"), values.maybe(request, "topic")
+    caller.check_filter(JobFilter(queue=queue, topic=topic))
+    return RollupFilter(since, until, queue, topic)
 
 
 def _time_of(request: Any) -> tuple[datetime, datetime | None]:
@@ -90,10 +92,3 @@ def _time_of(request: Any) -> tuple[datetime, datetime | None]:
     if not request.HasField("until"):
         return since, None
     return since, checked_due("until", checks.converted(values.instant, request.until))
-
-
-def _lane_of(request: Any, caller: Caller) -> dict[str, str | None]:
-    """Return the queue and topic to read; a limited caller has to name its own."""
-    lane = {"queue": values.maybe(request, "queue"), "topic": values.maybe(request, "topic")}
-    caller.check_filter(JobFilter(**lane))
-    return lane
