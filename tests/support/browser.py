@@ -52,6 +52,13 @@ REPORT_VIOLATIONS = """
 addEventListener("securitypolicyviolation", event => reportViolation(
     `${event.effectiveDirective} of ${event.documentURI} forbids ${event.blockedURI}`))
 """
+# What a page takes away after seconds (a notice, the word "Copied") stays: a test may come later.
+KEEP_NOTICES = """
+{
+    const later = setTimeout;
+    window.setTimeout = (task, wait, ...rest) => wait >= 2000 ? 0 : later(task, wait, ...rest);
+}
+"""
 # A violation is reported by a task of its own, so one after it must have run.
 NEXT_TASK = "() => new Promise(done => setTimeout(done))"
 
@@ -159,6 +166,7 @@ async def watched(
     context.set_default_timeout(PATIENCE * 1000)
     try:
         await problems.watch(context)
+        await context.add_init_script(KEEP_NOTICES)
         yield context
         for page in context.pages:
             await settle(page, problems)

@@ -124,6 +124,7 @@ async def test_a_new_job_is_typed_cancelled_and_its_id_copied(
     await page.get_by_label("user", exact=True).fill("7")
     await page.get_by_role("button", name="Enqueue").click()
     await expect(page.get_by_text("The job charge is enqueued.")).to_be_visible()
+    await page.wait_for_load_state()  # its scripts have run
     await page.get_by_role("button", name="Copy").first.click()
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
     await page.get_by_role("button", name="Cancel").click()

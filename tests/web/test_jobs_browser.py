@@ -52,6 +52,7 @@ async def test_searching_with_completion_chips_and_pages(app: Pulse, url: str, p
     await page.get_by_role("link", name="Newer").click()
     await expect(page.locator("tr[data-row]")).to_have_count(25)
 
+    await page.wait_for_load_state()  # its scripts have run
     await page.keyboard.press("/")
     box = page.get_by_role("combobox", name="Search jobs")
     await expect(box).to_be_focused()
@@ -101,6 +102,7 @@ async def test_selecting_jobs_and_acting_on_them(app: Pulse, url: str, page: Pag
     await expect(page).to_have_url(f"{url}/jobs?q=status:dead")
     await expect(page.locator("tr[data-row]")).to_have_count(3)
 
+    await page.wait_for_load_state()  # its scripts have run
     await boxes.nth(0).click()
     await actions.get_by_role("button", name="Delete…").click()
     await expect(page.get_by_role("heading", name="Delete 1 job?")).to_be_visible()
@@ -172,7 +174,7 @@ async def test_rows_change_in_place_and_new_ones_wait_behind_a_pill(
     await app.jobs.acancel(second.id)
     await app.store.submit([a_job(), a_job()])
     pill = page.get_by_role("link", name="2 new jobs")
-    await expect(pill).to_be_visible(timeout=10_000)
+    await expect(pill).to_be_visible()
     await expect(shown).to_have_count(2)
     await expect(shown.nth(0)).to_contain_text("CANCELLED")
     await expect(page.locator('input[name="id"]').nth(0)).to_be_checked()
@@ -194,9 +196,10 @@ async def test_the_keyboard_opens_help_rows_and_the_palette(
     await expect(palette.get_by_role("option", name="Overview")).to_be_visible()
     await axe(page)
     await page.keyboard.type("send")
+    await expect(palette.get_by_role("option", name="Search for send")).to_be_visible()
     await expect(palette.get_by_role("option", name="send_email")).to_be_visible()
     await page.keyboard.press("Enter")
-    await expect(page).to_have_url(re.compile("q=topic%3Asend_email"))
+    await page.wait_for_url(re.compile("q=topic%3Asend_email"))  # and until its scripts have run
     await page.keyboard.press("Control+k")
     (job,) = await app.jobs.alist()
     await page.keyboard.type(str(job.id))

@@ -1,11 +1,14 @@
 """The overview: what is wrong comes first, and every number is one of the statistics."""
 
 import shlex
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import msgspec
 import pytest
+import pytest_asyncio
 from playwright.async_api import Page
 
 from pulsed import Pulse
@@ -171,8 +174,14 @@ def test_small_bars_are_few_and_to_scale():
     assert bars([1] * 1_000).count("M") <= MOST_BARS
 
 
-async def test_the_overview_in_a_browser(tmp_path, serve, page: Page):
+@pytest_asyncio.fixture(loop_scope="session")
+async def app(tmp_path: Path) -> AsyncIterator[Pulse]:
     app = Pulse(f"sqlite:///{tmp_path / 'jobs.db'}")
+    yield app
+    await app.aclose()
+
+
+async def test_the_overview_in_a_browser(app: Pulse, page: Page, serve):
     url = serve(dashboard(app, access=Local(Role.VIEWER), environment="shop"))
     await app.queues.apause("<b>mail</b>")
     await page.goto(f"{url}/")
@@ -191,4 +200,3 @@ async def test_the_overview_in_a_browser(tmp_path, serve, page: Page):
     await axe(page)
     await mobile(page)
     await assert_fits(page)
-    await app.aclose()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest_asyncio
 from playwright.async_api import Page, Route, expect
@@ -18,7 +17,7 @@ from pulsed.store.sqlite.store import SqliteStore
 from pulsed.web import Local, Role, dashboard
 from tests.support.browser import Problems, assert_fits, axe, dark, mobile
 from tests.support.checkpoints import suspended
-from tests.support.jobs import ALICE, TOPIC, a_job, a_policy, claim, running
+from tests.support.jobs import ALICE, BOB, TOPIC, a_job, a_policy, claim, running
 
 EVIL = '<img src=x onerror="alert(1)">'
 
@@ -61,10 +60,15 @@ info: dict[str, Any] = {
 }
 
 
+async def announce(seed: SqliteStore) -> None:
+    """Let two workers say that they are alive, which holds for half a minute."""
+    await seed.announce(WorkerInfo(id=ALICE, host="host-1", pid=812, running=2, **info))
+    await seed.announce(WorkerInfo(id=BOB, host=EVIL, pid=1, state="failing", **info))
+
+
 async def busy(seed: SqliteStore) -> None:
     """Have workers, jobs and acts, some of them with evil names."""
-    await seed.announce(WorkerInfo(id=ALICE, host="host-1", pid=812, running=2, **info))
-    await seed.announce(WorkerInfo(id=uuid4(), host=EVIL, pid=1, state="failing", **info))
+    await announce(seed)
     await seed.submit([a_job() for _ in range(5)])
     await claim(seed, limit=2)
     evil = a_job(queue=EVIL, topic=EVIL)
@@ -84,6 +88,7 @@ async def test_queues_workers_and_audit(app: Pulse, seed: SqliteStore, page: Pag
     await page.get_by_role("link", name="24 h").click()
     await expect(page.get_by_role("link", name="24 h")).to_have_attribute("aria-current", "true")
 
+    await announce(seed)
     await page.get_by_role("navigation").get_by_role("link", name="Workers").click()
     row = page.get_by_role("row", name="host-1:812")
     await expect(row).to_contain_text("live")
