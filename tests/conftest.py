@@ -26,6 +26,7 @@ from tests.support.known_types import know_types
 from tests.support.memory_folder import use_memory
 from tests.support.own_sessions import administering
 from tests.support.raw_streams import RawClient, raw_client
+from tests.support.rewriting import rewrite_tests
 from tests.support.scratch_postgres import ScratchPostgres
 from tests.support.servers import FreshAuthenticator, ServerThread
 from tests.support.session_postgres import SessionPostgres
@@ -48,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # It runs in the background. Processes that tests start would ignore it as well.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("numprocesses", None):  # those of xdist, which begin after this
+        rewrite_tests(config)
     shared = getattr(config, "workerinput", {}).get("pulsed_postgres")
     config.stash[SESSION_POSTGRES] = (
         SessionPostgres.join(shared) if shared else SessionPostgres.prepare()
