@@ -149,14 +149,15 @@ async def _run(
     def script() -> Script[Rows]:
         return (yield Statement(sql, params, batch))
 
-    before = _contents(backend)
+    says = "RETURNING" in sql.text or sql.text.lstrip().startswith(("SELECT", "WITH"))
+    is_silent = case.counts is None and not sql.counted and not says
+    before = _contents(backend) if is_silent else []
     answer = await store.run(Verb("test", VerbKind.TRANSACTION, script))
+    if is_silent:
+        return _changed(before, _contents(backend))
     if case.counts is not None:
         return case.counts(answer)
-    if sql.counted:
-        return int(answer[0][0])
-    says = "RETURNING" in sql.text or sql.text.lstrip().startswith(("SELECT", "WITH"))
-    return len(answer) if says else _changed(before, _contents(backend))
+    return int(answer[0][0]) if sql.counted else len(answer)
 
 
 def _changed(before: Rows, after: Rows) -> int:
@@ -165,5 +166,6 @@ def _changed(before: Rows, after: Rows) -> int:
 
 
 def _contents(backend: Backend) -> list[tuple[Any, ...]]:
-    tables = [table for (table,) in backend.execute(backend.tables)]
-    return [row for table in tables for row in backend.execute(f"SELECT * FROM {table}")]
+    with backend.session() as session:
+        tables = [table for (table,) in session.execute(backend.tables).fetchall()]
+        return [row for table in tables for row in session.execute(f"SELECT * FROM {table}")]
