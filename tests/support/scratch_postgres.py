@@ -8,6 +8,7 @@ loopback address only.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import importlib.util
 import os
@@ -413,10 +414,21 @@ class ScratchPostgres:
 
 
 def free_port() -> int:
-    """A port on the loopback address that is free at the moment."""
+    """A free port on the loopback address, which no other call gets while this process lives.
+
+    The same number of UDP marks it as taken: whoever asked may bind it late, or give it up for a
+    while, as a server does that is killed and started again.
+    """
     for port in random.sample(PORTS, 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+        mark = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            mark.bind(("127.0.0.1", port))
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            mark.close()
+        else:
+            atexit.register(mark.close)
             return port
     raise ScratchPostgresError(f"no free port between {PORTS.start} and {PORTS.stop}")
 
