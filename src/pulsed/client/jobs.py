@@ -141,11 +141,7 @@ class Jobs:
         return await run_one_now(self._store, checked_id(job_id), operator())
 
     async def areschedule(
-        self,
-        job_id: JobId,
-        *,
-        at: datetime | None = None,
-        delay: timedelta | float | None = None,
+        self, job_id: JobId, *, at: datetime | None = None, delay: timedelta | float | None = None
     ) -> Status:
         """Give a job that has not started, or that is to be retried, another time."""
         act = rescheduling(at, delay)

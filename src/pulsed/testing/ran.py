@@ -8,15 +8,7 @@ from uuid import UUID
 
 from pulsed.errors import JobFailed, RetryAfter
 from pulsed.model.job import Assignment
-from pulsed.model.outcome import (
-    Cancelled,
-    Failed,
-    Outcome,
-    Released,
-    Snoozed,
-    Succeeded,
-    Waiting,
-)
+from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, Waiting
 
 
 class Ended(StrEnum):

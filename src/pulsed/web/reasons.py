@@ -20,11 +20,7 @@ LONGEST = 200
 
 
 def reason(
-    job: JobRow,
-    workers: Sequence[WorkerInfo],
-    now: datetime,
-    *,
-    redaction: Redaction | None = None,
+    job: JobRow, workers: Sequence[WorkerInfo], now: datetime, *, redaction: Redaction | None = None
 ) -> str:
     """Return one line on where a job stands; empty if there is nothing to say.
 

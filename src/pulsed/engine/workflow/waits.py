@@ -89,9 +89,7 @@ def wait_signal(
     return _wait_signal(flow, flow.place(StepKind.SIGNAL, name), decoder, seconds)
 
 
-async def signals(
-    again: Callable[[], Coroutine[Any, Any, R_co]],
-) -> AsyncIterator[R_co]:
+async def signals(again: Callable[[], Coroutine[Any, Any, R_co]]) -> AsyncIterator[R_co]:
     """Yield the payloads of signals until none arrives in time."""
     while True:
         try:

@@ -9,14 +9,7 @@ from starlette.responses import Response
 
 from pulsed.app import Pulse
 from pulsed.engine.governed import GOVERNED_KEPT, control_warnings, read_governed
-from pulsed.engine.overview import (
-    FINDINGS_KEPT,
-    STATISTICS_KEPT,
-    Glance,
-    glance,
-    urgent,
-    warnings,
-)
+from pulsed.engine.overview import FINDINGS_KEPT, STATISTICS_KEPT, Glance, glance, urgent, warnings
 from pulsed.model.control import ControlScope
 from pulsed.model.rollup import DAY, Errors, Series
 from pulsed.web.charts import SPANS, bars, chart_data, span_in
