@@ -16,7 +16,9 @@ from pulsed.model.outcome import Failed, Report, Snoozed, Succeeded
 from pulsed.model.step import StepKind
 from pulsed.store.sql.dialect import HAS_WAITED
 from pulsed.store.sql.jobs import LOWEST_ID
+from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.sql_store.store import SqlStore
+from pulsed.store.verbs.script import Script, Verb, VerbKind
 from tests.support.backends import PostgresBackend, SqliteBackend, only_postgres
 from tests.support.checkpoints import (
     CHILDREN_ONLY,
@@ -26,6 +28,7 @@ from tests.support.checkpoints import (
     suspended,
 )
 from tests.support.clock import Clock
+from tests.support.guard_cases.claims import AT_0, POSTGRES_CLAIM
 from tests.support.guards import (
     STILL_CLAIMABLE,
     without,
@@ -88,6 +91,43 @@ async def test_two_claims_that_saw_the_same_row_and_one_of_them_gets_it(postgres
     assert not await claimed_by_both(postgres, STILL_CLAIMABLE)  # the row lock is enough
     assert not await claimed_by_both(postgres, LOCK)  # and so is the guard in the UPDATE
     assert await claimed_by_both(postgres, LOCK, STILL_CLAIMABLE)
+
+
+AGED_STILL = STILL_CLAIMABLE.replace("j.", "b.")
+PAUSE = "pg_advisory_xact_lock_shared(7)"
+"""Where a statement waits that has its snapshot, until the test lets it go on."""
+
+
+async def claimed_by_an_aged_claim_too(postgres: PostgresBackend, *removed: str) -> bool:
+    """Let one claim commit between the snapshot of an aged one and its row lock."""
+    store = postgres.open(retry=RetryPolicy.disabled())
+    await store.submit([a_job()])
+    without(store, "claim_aged", AGED_STILL, instead=f"AND {PAUSE} IS NOT NULL {AGED_STILL}")
+    without(store, "claim_aged", *removed)
+
+    def script() -> Script[Rows]:
+        return (yield Statement(sql_of(store.engine, "claim_aged"), POSTGRES_CLAIM, AT_0))
+
+    with contextlib.closing(postgres.connect()) as rival:
+        rival.execute("SELECT pg_advisory_lock(7)")
+        task = asyncio.create_task(store.run(Verb("test", VerbKind.TRANSACTION, script)))
+        await blocked(postgres)
+        rival.execute(
+            "UPDATE pulse_jobs SET status = 'RUNNING', lease_token = 5, attempts = 1, "
+            f"locked_by = {postgres.literal(BOB)}, lease_until = now() + interval '1 h'"
+        )
+        rival.execute("SELECT pg_advisory_unlock(7)")
+        claimed = await task
+    await store.aclose()
+    postgres.empty()
+    return bool(claimed)
+
+
+async def test_an_aged_claim_that_saw_a_row_which_another_gets(postgres):
+    """It picks without locks, so it asks once more when it locks, and when it writes."""
+    assert not await claimed_by_an_aged_claim_too(postgres, AGED_STILL)
+    assert not await claimed_by_an_aged_claim_too(postgres, STILL_CLAIMABLE)
+    assert await claimed_by_an_aged_claim_too(postgres, AGED_STILL, STILL_CLAIMABLE)
 
 
 async def reaped_a_living_job(postgres: PostgresBackend, clock: Clock, *removed: str) -> bool:

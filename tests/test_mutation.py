@@ -5,14 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from argparse import Namespace
 
 import pytest
 
 from pulsed.store.sql.statement import Sql
+from tests.mutation.__main__ import known_before
 from tests.mutation.changes import Kind, changes
 from tests.mutation.conditions import conditions
 from tests.mutation.explained import EXPLAINED, reason_for
-from tests.mutation.memory import Known, Memory
+from tests.mutation.memory import Decided, Known, Memory
 from tests.mutation.mutants import Mutant, mutants, statements, together, without
 from tests.mutation.score import Score, summed
 from tests.mutation.verdicts import Outcome, Verdict, Verdicts
@@ -84,6 +86,11 @@ def test_what_and_joins_is_a_condition(sql, expected):
             "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = 1 RETURNING id",
             "ON CONFLICT (a) DO UPDATE",
             "INSERT INTO t VALUES (1) ON CONFLICT (a) DO NOTHING RETURNING id",
+        ),
+        (
+            "WITH i AS (INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = f(g(1), (2)))",
+            "ON CONFLICT (a) DO UPDATE",
+            "WITH i AS (INSERT INTO t VALUES (1) ON CONFLICT (a) DO NOTHING )",
         ),
     ],
 )
@@ -217,8 +224,31 @@ def test_what_was_learned_is_remembered(tmp_path):
     memory = Memory.of("sqlite", tmp_path / "new")
     memory.tests["t::x"] = Known(0.5, ["g.s"])
     memory.killers["g.s: a"] = "t::x"
+    memory.decided["g.s: a"] = Decided("killed", "t::x", 3, "")
+    memory.took = 1.5
     memory.save()
     assert Memory.of("sqlite", tmp_path / "new") == memory
+
+
+def test_a_run_that_is_resumed_takes_over_what_is_decided_and_not_changed_since(tmp_path):
+    [found] = [
+        each for each in mutants("sqlite") if each.name == "leases.beat: j.status = 'RUNNING'"
+    ]
+    memory, options = Memory.of("sqlite", tmp_path), Namespace(survivors=False)
+    assert known_before(found, memory, options) is None
+    memory.decided[found.name] = Decided("killed", "t::x", 3, found.digest)
+    assert known_before(found, memory, options) == Verdict(found, Outcome.KILLED, "t::x", 3)
+    memory.decided[found.name] = Decided("killed", "t::x", 3, "another text")
+    assert known_before(found, memory, options) is None
+    memory.decided[found.name] = Decided("explained", "", 3, found.digest)  # by a line that is gone
+    assert known_before(found, memory, options) is None
+
+
+def test_a_record_says_how_many_were_not_run(tmp_path):
+    verdicts = Verdicts()
+    verdicts.add(Verdict(a_mutant(), Outcome.KILLED, "t::x", 3))
+    Score("sqlite", verdicts, [], 1.0, left_out=7).save(tmp_path / "m.json")
+    assert "7 mutants of sqlite" in (tmp_path / "m.json").read_text()
 
 
 @every_engine

@@ -116,21 +116,6 @@ def test_the_shortest_lease_sets_the_pace():
         assert leases._next_beat == before + pace
 
 
-def test_no_retry_may_outlast_the_shortest_lease_held_since_the_last_beat():
-    leases = some_leases(Answering())
-    assert leases.shortest() is None
-    short = an_assignment(2, 6)
-    leases.add([an_assignment(1, 60)], time.monotonic())
-    assert leases.shortest() == 60
-    leases.add([an_assignment(3, 30), short], time.monotonic())
-    leases.drop([short.lease])
-    assert leases.shortest() == 6
-    leases.attempt()
-    assert leases.shortest() == 30
-    leases.drop([an_assignment(1, 60).lease, an_assignment(3, 30).lease])
-    assert leases.shortest() is None
-
-
 def test_a_lease_counts_from_when_it_was_asked_for():
     """It may have been granted then: an answer can be in flight for long, or a process frozen."""
     given_up: list[Any] = []

@@ -2,6 +2,7 @@
 
     python3 dev.py mutate
     python3 dev.py mutate --engine postgres --only settling.settle
+    python3 dev.py mutate --engine postgres --seconds 600 --resume
 
 A mutant is a statement with one condition that is always true, or without a lock, an order of
 locks, a MATERIALIZED or an ON CONFLICT. It is killed if a test fails. Guards that cover for each
@@ -20,8 +21,9 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.changes import Kind
+from tests.mutation.explained import reason_for
 from tests.mutation.memory import FOLDER, Memory
-from tests.mutation.mutants import mutants
+from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.runner import Mutating
 from tests.mutation.score import Score
 from tests.mutation.verdicts import Outcome, Verdict
@@ -46,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", default=[""], help="mutants that begin like this")
     parser.add_argument("--kind", nargs="*", choices=[kind.name.lower() for kind in Kind])
     parser.add_argument("--survivors", action="store_true", help="not those killed before")
+    parser.add_argument("--resume", action="store_true", help="go on where the last run ended")
     parser.add_argument("--tests", nargs="*", default=core(), help="files of tests")
     parser.add_argument("--processes", type=int, default=2, help="mutants at a time (2)")
     parser.add_argument("--most", type=int, default=2_000, help="tests for each mutant (2000)")
@@ -68,28 +71,39 @@ def run(engine: str, options: argparse.Namespace) -> Score:
     if options.kind:
         chosen = [each for each in chosen if each.kind.name.lower() in options.kind]
     chosen.sort(key=lambda each: list(Kind).index(each.kind))
-    before = [each for each in chosen if options.survivors and each.name in memory.killers]
-    chosen = [each for each in chosen if each not in before]
+    if not options.resume:
+        memory.begin_again()
+    known = [known_before(each, memory, options) for each in chosen]
     plugin = Mutating(
         engine,
         chosen,
         memory,
         print_line,
+        known=[verdict for verdict in known if verdict is not None],
         processes=options.processes,
         most_tests=options.most,
         until=began + options.seconds,
     )
-    for mutant in before:
-        plugin.verdicts.add(Verdict(mutant, Outcome.KILLED, memory.killers[mutant.name], 0))
     quiet = "-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider"
     pytest.main(["-q", "-s", *quiet, *options.tests], plugins=[plugin])
-    left_out = len(before) + len(chosen) - len(plugin.verdicts)
-    took = time.monotonic() - began
-    score = Score(engine, plugin.verdicts, plugin.unstable, took, left_out=left_out)
+    left_out = len(chosen) - len(plugin.verdicts)
+    score = Score(engine, plugin.verdicts, plugin.unstable, memory.took, left_out=left_out)
     print_line(score.text())
     if options.save:
         score.save()
     return score
+
+
+def known_before(mutant: Mutant, memory: Memory, options: argparse.Namespace) -> Verdict | None:
+    """Return what became of a mutant in an earlier run, if that counts."""
+    decided = memory.decided.get(mutant.name)
+    if decided is not None and decided.texts == mutant.digest:
+        verdict = Verdict(mutant, Outcome(decided.outcome), decided.killer, decided.tests)
+        if verdict.outcome is Outcome.KILLED or reason_for(mutant) is not None:
+            return verdict
+    if options.survivors and mutant.name in memory.killers:
+        return Verdict(mutant, Outcome.KILLED, memory.killers[mutant.name], 0)
+    return None
 
 
 def core() -> list[str]:

@@ -55,8 +55,10 @@ _ALWAYS = {"true", "1"}
 _LOCK = re.compile(r"FOR (?:NO KEY )?UPDATE(?: OF \w+)?( SKIP LOCKED)?")
 _ONCE = re.compile(r"(\w+)(?:\([^()]*\))? AS (MATERIALIZED)")
 _ADVISORY = re.compile(r"pg_(?:try_)?advisory_xact_lock(?=\()")
+_NESTED = r"(?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*?"
+"""Text whose parentheses are closed in it."""
 _CONFLICT = re.compile(
-    r"ON CONFLICT(?: \([^()]*\))? (DO NOTHING|DO UPDATE\b.*?)\s*(?=RETURNING|\)|$)", re.DOTALL
+    rf"ON CONFLICT(?: \([^()]*\))? (DO NOTHING|DO UPDATE\b{_NESTED})\s*(?=RETURNING|\)|$)"
 )
 _ORDER = re.compile(
     r"ORDER BY (?:[^()]|\([^()]*\))*?\s(?=FOR (?:NO KEY )?UPDATE(?: OF \w+)?(?! OF| SKIP))"

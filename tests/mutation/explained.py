@@ -63,11 +63,8 @@ EXPLAINED: tuple[Reason, ...] = (
         "It only finds priorities to scan; the pick from each, the third, has the condition.",
     ),
     Reason(
-        r"health\.audit_(limited_)?waits: status IN \('PENDING', 'RETRYING', 'WAITING'\)",
-        "Worded as the condition of the index; the query around it takes WAITING jobs only.",
-    ),
-    Reason(
-        r"limited\.\w+: limit_key IS NOT NULL( #\d+)?",
+        r"limited\.(claim_limited\w*|pick_limited\w*|limit_(keys|runs|use|waits)): "
+        r"limit_key IS NOT NULL( #\d+)?",
         "Worded as the condition of the index; a comparison of the key in the same WHERE implies "
         "it.",
     ),
@@ -95,22 +92,19 @@ EXPLAINED: tuple[Reason, ...] = (
     ),
     # -- what cannot be otherwise by then ---------------------------------------------------------
     Reason(
-        r"recovery\.(note_shared: status = 'RUNNING' #2|shorten_leases: status = 'RUNNING' #2)"
+        r"recovery\.(note_shared|shorten_leases): status = 'RUNNING' #2"
+        r"|recovery\.reap: (j\.status = 'RUNNING'|coalesce\(j\.lease_until, \S+\) < r\.before)"
         r"|retention\.prune: status = \S+ #2",
         "The row was picked with the same condition and is locked since, or nothing else writes. "
         "For a prune, test_a_dead_letter_that_is_just_replayed_is_not_pruned removes the lock too.",
-    ),
-    Reason(
-        r"retention\.prune: (completed_at|coalesce\(completed_at, now\(\)\)) < .*",
-        "The pick asks, and the DELETE again: the row is locked in between, the oldest come first, "
-        "and either is enough.",
     ),
     Reason(
         r"(claiming|limited)\.claim\w*: [jb]\.status NOT IN "
         r"\('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED'\)",
         "The row was picked with the same condition and is locked since; "
         "test_two_claims_that_saw_the_same_row_and_one_of_them_gets_it removes the lock too. An "
-        "aged claim asks when it locks, and again when it writes: either is enough.",
+        "aged claim asks when it locks, and again when it writes: either is enough, as "
+        "test_an_aged_claim_that_saw_a_row_which_another_gets shows.",
     ),
     Reason(
         r"recovery\.note_shared: coalesce\(shared_lease, 0\) <> lease_token",
@@ -121,7 +115,14 @@ EXPLAINED: tuple[Reason, ...] = (
         "It only counts the leases of fewer workers; those of other workers are never asked for.",
     ),
     Reason(
-        r"(operators|waiting|expiry|keys|schedules|settling|leases)\.\w+: FOR NO KEY UPDATE OF k",
+        r"(claiming|limited)\.claim\w*: \(t_topic IN \(SELECT picked_topic FROM picked\)\) IS TRUE",
+        "It leaves out policies of topics without a picked job, which then are not joined. "
+        "`j.topic = t_topic` gives each job its own.",
+    ),
+    Reason(
+        r"(operators\.(cancel|change_jobs|edit_payload|expedite|replay)|waiting\.(about_to_wait"
+        r"|suspend)|expiry\.expire|keys\.(release_lapsed|replace)|schedules\.(advance"
+        r"|update_declared)|settling\.settle|leases\.set_progress): FOR NO KEY UPDATE OF k",
         "The rows come sorted, and the UPDATE locks those that it changes in that order. The lock "
         "before it is for rows that it then leaves out.",
     ),

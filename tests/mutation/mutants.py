@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +55,12 @@ class Mutant:
     def changed(self) -> dict[str, Sql]:
         """What is executed instead of these texts."""
         return {sql.text: without(sql, parts) for sql, parts in self.removed.items()}
+
+    @property
+    def digest(self) -> str:
+        """A digest of these texts; empty if it changes the code."""
+        texts = "\n".join(sql.text for sql in self.changed.values())
+        return hashlib.sha256(texts.encode()).hexdigest()[:16] if texts else ""
 
     def of(self, sql: Sql) -> Sql:
         """Return what is executed instead of a statement."""

@@ -21,7 +21,7 @@ import pytest
 from pulsed.store.sql.statement import Sql, Statement
 from tests.mutation.explained import reason_for
 from tests.mutation.forks import Forks, Note, failing, fails
-from tests.mutation.memory import Known, Memory
+from tests.mutation.memory import Decided, Known, Memory
 from tests.mutation.mutants import Mutant, name_of, names_by_text, together
 from tests.mutation.verdicts import Outcome, Verdict, Verdicts
 
@@ -57,13 +57,14 @@ class Mutating:
         memory: Memory,
         show: Callable[[str], None],
         *,
+        known: Iterable[Verdict] = (),
         processes: int = 2,
         most_tests: int = 2_000,
         until: float = float("inf"),
     ) -> None:
         self._engine = engine
-        self._mutants = mutants
         self._memory = memory
+        self._took_before, self._began = memory.took, time.monotonic()
         self._show = show
         self._most_tests = most_tests
         self._until = until
@@ -74,6 +75,10 @@ class Mutating:
         self._killers: dict[str, dict[str, None]] = defaultdict(dict)
         """Tests that have killed mutants of a statement, the latest last."""
         self.verdicts = Verdicts()
+        for verdict in known:
+            self.verdicts.add(verdict)
+        self._mutants = [each for each in mutants if each not in self.verdicts]
+        self._total = len(mutants)
         self.unstable: list[str] = []
         """Tests that killed a mutant, and then fail without one as well."""
 
@@ -88,8 +93,9 @@ class Mutating:
         self._find_users()
         self._run(self._mutants)
         self._run_covered()
-        self._run_killers_again()
-        self._memory.save()
+        if time.monotonic() < self._until:
+            self._run_killers_again()
+        self._remember()
         return True
 
     # -- the tests as they are --------------------------------------------------------------------
@@ -136,9 +142,9 @@ class Mutating:
         for name in known:
             for statement in tests[name].statements:
                 self._users[statement].append(name)
-        for mutant in self._mutants:
-            if (killer := self._memory.killers.get(mutant.name)) in self._items:
-                self._killers[mutant.statement][str(killer)] = None
+        for mutant, killer in self._memory.killers.items():
+            if killer in self._items:
+                self._killers[mutant.partition(": ")[0]][killer] = None
 
     # -- mutants ----------------------------------------------------------------------------------
 
@@ -167,7 +173,8 @@ class Mutating:
 
     def _judge(self, verdict: Verdict) -> None:
         mutant = verdict.mutant
-        self.verdicts.add(verdict)
+        verdict = self.verdicts.add(verdict)
+        self._decide(verdict)
         if verdict.outcome is Outcome.KILLED:
             self._killers[mutant.statement].pop(verdict.killer, None)
             self._killers[mutant.statement][verdict.killer] = None
@@ -176,8 +183,20 @@ class Mutating:
             self._memory.killers.pop(mutant.name, None)
             self._show(f"survived {verdict.tests} tests: {mutant.name}")
         if len(self.verdicts) % 50 == 0:
-            self._memory.save()
-            self._show(f"{len(self.verdicts)} of {len(self._mutants)} mutants")
+            self._remember()
+            self._show(f"{len(self.verdicts)} of {self._total} mutants")
+
+    def _decide(self, verdict: Verdict) -> None:
+        """Keep a verdict for a run that goes on with this one."""
+        mutant, kept = verdict.mutant, self._memory.decided
+        kept.pop(mutant.name, None)
+        if verdict.is_final:
+            how = verdict.outcome.value, verdict.killer, verdict.tests
+            kept[mutant.name] = Decided(*how, mutant.digest)
+
+    def _remember(self) -> None:
+        self._memory.took = self._took_before + time.monotonic() - self._began
+        self._memory.save()
 
     def _tests_of(self, mutant: Mutant) -> list[str]:
         """Return the tests that may kill a mutant, those first that will."""

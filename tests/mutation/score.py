@@ -79,6 +79,11 @@ def summed(kinds: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
 def _record(engines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     totals = [summed(each["kinds"]) for each in engines.values()]
     counts = {outcome.value: sum(each[outcome.value] for each in totals) for outcome in Outcome}
+    missing = [
+        f"{each['left_out']} mutants of {name}, for which there was no time"
+        for name, each in engines.items()
+        if each["left_out"]
+    ]
     return {
         "kind": "mutation",
         "name": "mutation",
@@ -89,6 +94,7 @@ def _record(engines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "seconds": sum(each["seconds"] for each in engines.values()),
         "counts": {"mutants": sum(counts.values()), **counts},
         "violations": counts[Outcome.SURVIVED.value],
+        "left_out": missing,
         "engines": engines,
     }
 

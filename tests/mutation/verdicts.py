@@ -32,6 +32,11 @@ class Verdict(NamedTuple):
     tests: int
     """How many could have; 0 if it was killed in an earlier run."""
 
+    @property
+    def is_final(self) -> bool:
+        """Whether a run that is resumed need not run it again."""
+        return self.outcome in (Outcome.KILLED, Outcome.EXPLAINED)
+
 
 class Verdicts:
     """The verdicts of a run, by mutant."""
@@ -42,11 +47,15 @@ class Verdicts:
     def __len__(self) -> int:
         return len(self._of)
 
-    def add(self, verdict: Verdict) -> None:
+    def __contains__(self, mutant: Mutant) -> bool:
+        return mutant.name in self._of
+
+    def add(self, verdict: Verdict) -> Verdict:
         """Note what became of a mutant; a survivor may be explained."""
         if verdict.outcome is Outcome.SURVIVED and reason_for(verdict.mutant) is not None:
             verdict = verdict._replace(outcome=Outcome.EXPLAINED)
         self._of[verdict.mutant.name] = verdict
+        return verdict
 
     def cover(self, mutant: Mutant) -> None:
         """Note that another guard of the statement covers for a survivor's."""

@@ -21,6 +21,8 @@ from tests.support.jobs import ALICE, BOB, a_job
 NAMES = ("job", "other", "third", "fourth", "fifth", "sixth", *"abcd", "bystander")
 IDS = {name: UUID(int=number) for number, name in enumerate(NAMES, 11)}
 JOB, OTHER = IDS["job"], IDS["other"]
+MOMENTS = {"old": -86_400, "past": -5, "now": 0, "future": 3600, "later": 7200}
+"""Seconds from now."""
 
 Change: TypeAlias = str | tuple[str, str] | list[str] | Mapping[str, Any]
 """A SET list for the job, or for another row that it names; whole statements; or parameters."""
@@ -107,7 +109,7 @@ async def _prepared(store: SqlStore, backend: Backend, case: Case) -> dict[str, 
         await store.submit([a_job(id=IDS[name]) for name in case.rows])
     given = {name: backend.literal(each) for name, each in IDS.items()}
     given |= {"alice": backend.literal(ALICE), "bob": backend.literal(BOB)}
-    for name, seconds in (("old", -86_400), ("past", -5), ("now", 0), ("future", 3600)):
+    for name, seconds in MOMENTS.items():
         given[name] = _instant(backend, seconds)
     yes = backend.engine == "postgres"
     given |= {"true": "true" if yes else "1", "false": "false" if yes else "0"}

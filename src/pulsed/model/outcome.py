@@ -98,10 +98,9 @@ class Report(NamedTuple):
     @property
     def size(self) -> int:
         """Its approximate size in the database, in bytes."""
-        outcome = self[1]
-        if type(outcome) is Succeeded:  # nearly all are, and a pattern takes twice the time
-            return text_size(outcome.result)
-        match outcome:
+        match self.outcome:
+            case Succeeded():
+                return text_size(self.outcome.result)
             case Failed(error, traceback):
                 return text_size(error) + text_size(traceback)
             case Waiting(_, checkpoint):

@@ -9,6 +9,7 @@ from typing import Any
 from pulsed.model.job import TopicPolicy
 from pulsed.model.timetable import EPOCH
 from pulsed.store.sql.jobs import LOWEST_ID
+from pulsed.store.sql.statement import Rows
 from pulsed.store.verbs.topics import Topics
 from tests.support.guard_cases.rows import (
     DUE,
@@ -105,6 +106,16 @@ AT_0, AFTER = (
     [(0, timedelta(0), LOWEST_ID, 0.0, 60.0)],
 )
 UNGOVERNED: dict[str, Change] = {"governed queue": [GOVERNED]}
+LEASES_MS = {TOPIC: 30_000, "slow": 90_000}
+TWO_TOPICS = {
+    "topics": Topics([TopicPolicy(topic=name, lease=ms / 1000) for name, ms in LEASES_MS.items()])
+    .as_json
+}  # fmt: skip
+
+
+def with_own_lease(rows: Rows) -> int:
+    """Return how many claimed jobs have got the lease of their own topic."""
+    return sum(row[8] == LEASES_MS[row[1]] for row in rows)
 
 
 def postgres_claims() -> Iterable[Case]:
@@ -128,10 +139,17 @@ def postgres_claims() -> Iterable[Case]:
             {"another queue": "queue = 'other'", "ended": ENDED, "limited": "limit_key = 'k'"},
             POSTGRES_CLAIM, AFTER, name="a new priority",
         )  # fmt: skip
-        # An ended one in front must not use up the batch.
-        ended = f"{rows['job'].replace(DUE, A_LITTLE_EARLIER)}, {ENDED}"
-        yield Case(case, rows | {"fourth": ended}, {}, POSTGRES_CLAIM | {"most": 1}, AT_0,
-                   name="behind an ended one")  # fmt: skip
+        # A new priority is above the known one, and its jobs are no reason to pass the floor.
+        yield Case(case, rows | {"job": f"{rows['job']}, priority = 7", "fourth": rows["job"]}, {},
+                   POSTGRES_CLAIM, AFTER, name="above a floor")  # fmt: skip
+        # What cannot be claimed must not use up the batch.
+        earlier = rows["job"].replace(DUE, A_LITTLE_EARLIER)
+        for name_of_it, in_front in (("an ended one", ENDED), ("another topic", "topic = 'x'")):
+            yield Case(case, rows | {"fourth": f"{earlier}, {in_front}"}, {},
+                       POSTGRES_CLAIM | {"most": 1}, AT_0, name=f"behind {name_of_it}")  # fmt: skip
+        yield Case(case, rows | {"fourth": f"{rows['job']}, topic = 'slow'"}, {},
+                   POSTGRES_CLAIM | TWO_TOPICS, AT_0, counts=with_own_lease, expected=2,
+                   name="of two topics")  # fmt: skip
 
 
 PLAIN: dict[str, Any] = CLAIM | {
@@ -147,7 +165,8 @@ def postgres_alone() -> Iterable[Case]:
         "claiming.claim_plain",
         {"job": DUE, "other": "status = 'SUCCEEDED', priority = 3",
          "third": "queue = 'x', priority = 3", "fourth": "limit_key = 'k', priority = -3",
-         "fifth": "status = 'SUCCEEDED', priority = -3", "sixth": "queue = 'x', priority = -3"},
+         "fifth": "status = 'SUCCEEDED', priority = -3", "sixth": "queue = 'x', priority = -3",
+         "a": "limit_key = 'k', priority = 3"},
         NOT_DUE | UNLIMITED | UNGOVERNED | {
             "suspect": "crashes = 2",
             "before the floor": {"at": timedelta(0), "claimed": 0.0},
@@ -165,6 +184,14 @@ def postgres_alone() -> Iterable[Case]:
         yield Case(
             f"limited.{name}", {"job": f"{job}, priority = 1", "other": job}, {}, OF_KEYS,
             [("k", 1, 0, 1, False), ("k", 0, 1, 1, False)], name="of two priorities",
+        )  # fmt: skip
+        yield Case(
+            f"limited.{name}", {"job": job, "other": f"{job}, topic = 'slow'"}, {},
+            OF_KEYS | TWO_TOPICS, GRANT, counts=with_own_lease, expected=2, name="of two topics",
+        )  # fmt: skip
+        yield Case(
+            f"limited.{name}", {"job": job, "other": f"{job.replace(DUE, EARLIER)}, topic = 'x'"},
+            {}, OF_KEYS, [("k", 0, 0, 1, False)], name="behind another topic",
         )  # fmt: skip
     expired = RUNNING.replace("{future}", "{past}")
     yield Case(

@@ -112,4 +112,11 @@ WAITING = [
             ("limited_waits", ", limit_key = 'k'", "limit_key = NULL"),
         )
     ),
+    *(
+        Case(f"health.audit_{name}",
+             {"job": f"{WAITS} 'JOB'{limit}",
+              "other": f"status = 'CANCELLED', next_run_at = {{later}}{limit}"},
+             {}, AUDIT["params"] | {"most": 1}, counts=figure(0), name="behind an ended one")
+        for name, limit in (("waits", ""), ("limited_waits", ", limit_key = 'k'"))
+    ),
 ]  # fmt: skip

@@ -83,8 +83,6 @@ class Leases:
         """Topics held since the last beat: one of these is to blame if the next one is late."""
         self._changed = threading.Condition()
         self._interval = float("inf")
-        self._shortest = float("inf")
-        """A lower bound of the intervals of the leases held, exact after each beat."""
         self._next_beat = float("inf")
         self._stopped = False
         variables = contextvars.copy_context()  # the worker's own retry policies are among them
@@ -112,23 +110,21 @@ class Leases:
         superseded = []
         with self._changed:
             held, is_fenced = self._held, self._fence is not Fence.NEVER
-            shortest = interval = seconds = float("inf")
-            topic = ""
+            shortest, topic = float("inf"), None
             for assignment in assignments:
-                lease = assignment.lease
-                job_id = lease[0]
-                if assignment.topic != topic or assignment.lease_seconds != seconds:
-                    topic, seconds = assignment.topic, assignment.lease_seconds
-                    interval = seconds / BEATS_PER_LEASE
-                    shortest = min(shortest, interval)
+                lease, seconds = assignment.lease, assignment.lease_seconds
+                job_id = lease.job_id
+                if assignment.topic != topic:
+                    topic = assignment.topic
                     self._topics.add(topic)
-                new = (lease, interval, topic)
+                shortest = min(shortest, seconds)
+                new = (lease, seconds / BEATS_PER_LEASE, topic)
                 if (older := held.setdefault(job_id, new)) is not new:
                     superseded.append(older[0])
                     held[job_id] = new
                 if is_fenced:
                     self._sure_until[job_id] = since + seconds * SURE_FOR
-            self._shortest = min(self._shortest, shortest)
+            shortest /= BEATS_PER_LEASE
             due = max(since + shortest, time.monotonic())  # a late claim is not a late beat
             if due < self._next_beat:
                 self._interval, self._next_beat = shortest, due
@@ -140,12 +136,11 @@ class Leases:
         with self._changed:
             held, sure_until = self._held, self._sure_until
             for lease in leases:
-                job_id = lease[0]
-                dropped = held.pop(job_id, None)
-                if dropped is not None and dropped[0] is not lease and dropped[0] != lease:
-                    held[job_id] = dropped
+                dropped = held.pop(lease.job_id, None)
+                if dropped is not None and dropped[0] != lease:
+                    held[lease.job_id] = dropped
                 elif sure_until:
-                    sure_until.pop(job_id, None)
+                    sure_until.pop(lease.job_id, None)
 
     def give_up(self, leases: Iterable[Lease]) -> None:
         """Stop renewing leases whose runs have no report: they expire, as a dead worker's do."""
@@ -176,12 +171,10 @@ class Leases:
         ]
 
     def shortest(self) -> float | None:
-        """Return the length of the shortest lease held, which no retry may outlast; or None.
-
-        It may be that of a shorter one that was held since the last beat.
-        """
+        """Return the length of the shortest lease held, which no retry may outlast; or None."""
         with self._changed:
-            return self._shortest * BEATS_PER_LEASE if self._held else None
+            interval = self._shortest_interval()
+        return interval * BEATS_PER_LEASE if self._held else None
 
     def tick(self) -> dict[Lease, Beat]:
         """Beat once for every lease held, and pass the answers on."""
@@ -253,7 +246,7 @@ class Leases:
         if ended - began > self._interval:
             log.warning("a heartbeat took %.1f s: the database is slow", ended - began)
         with self._changed:
-            self._interval = self._shortest = self._shortest_interval()
+            self._interval = self._shortest_interval()
             pause = self._interval
             if failed:
                 pause = min(pause * AFTER_FAILURE, LONGEST_PAUSE)

@@ -338,10 +338,8 @@ class Runner:
 
     def _discard(self, run: Run) -> None:
         self.runs.discard(run)
-        if self.in_processes:
-            self.in_processes.discard(run)
-        if self.stuck:
-            self.stuck.discard(run)
+        self.in_processes.discard(run)
+        self.stuck.discard(run)
 
     def _pass_on(self, run: Run, outcome: Outcome | None) -> None:
         try:

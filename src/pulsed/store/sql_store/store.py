@@ -230,10 +230,8 @@ class SqlStore(Store):
 
     async def hint_freed(self, reports: Sequence[Report]) -> None:
         """Notify the listeners of queues in which ended runs have made room."""
-        queues: set[str] = set()
-        for known in (self.governed, self.limited):
-            queues |= known.ended(report.lease.job_id for report in reports)
-        await self.hint_some(queues)
+        ended = [report.lease.job_id for report in reports]
+        await self.hint_some(self.governed.ended(ended) | self.limited.ended(ended))
 
     async def follow(self, told: Effects) -> None:
         """Notify listeners and cascade after jobs have ended.

@@ -40,17 +40,12 @@ class Ways(NamedTuple):
 def ways(reports: Iterable[Report]) -> Ways:
     """Decide how each run ends."""
     found = Ways({}, {}, [], [])
-    succeeded: list[Report] = []
-    worker_id, was_child = None, None
     for report in reports:
         lease, outcome, is_child, _ = report
         match outcome:
             case Succeeded() if not outcome.discard_checkpoints:
-                if lease[2] is not worker_id or is_child is not was_child:
-                    worker_id, was_child = lease[2], is_child
-                    by_worker = found.children if is_child else found.succeeded
-                    succeeded = by_worker.setdefault(worker_id, [])
-                succeeded.append(report)
+                by_worker = found.children if is_child else found.succeeded
+                by_worker.setdefault(lease[2], []).append(report)
             case Succeeded():
                 found.others.append(report)
             case Waiting():
@@ -124,7 +119,7 @@ def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
 def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script[Accepted]:
     """Return the leases whose success is stored, after a statement that ended ``count`` runs."""
     if count == len(reports):
-        return Accepted([report[0] for report in reports])
+        return Accepted(report[0] for report in reports)
     return (yield from settled_before(engine, reports))
 
 
