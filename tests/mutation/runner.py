@@ -40,9 +40,9 @@ class Handed:
         self.mutant: Mutant | None = None
         made = Statement.__init__
 
-        def making(self_: Statement, sql: Sql, params: Any, rows: Any = ()) -> None:
+        def making(self_: Statement, sql: Sql, *batch: Any, **more: Any) -> None:
             self.texts.add(sql.text)
-            made(self_, sql if self.mutant is None else self.mutant.of(sql), params, rows)
+            made(self_, sql if self.mutant is None else self.mutant.of(sql), *batch, **more)
 
         setattr(Statement, "__init__", making)  # noqa: B010 - mypy knows no such assignment
 
