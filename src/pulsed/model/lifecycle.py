@@ -107,6 +107,14 @@ def status_after(
             return Status.DEAD_LETTERED
 
 
+def is_dead_letter(outcome: Failed, attempts: int, max_attempts: int) -> bool:
+    """Whether a failed run ends its job, for all its worker knows: not of a request to cancel."""
+    status = status_after(
+        outcome, attempts=attempts, max_attempts=max_attempts, cancel_requested=False
+    )
+    return status is Status.DEAD_LETTERED
+
+
 def gives_attempt_back(ending: Ending) -> bool:
     """Whether the run does not count against ``max_attempts``."""
     return isinstance(ending, Released | Snoozed | Waiting) or ending == INTERRUPTED

@@ -16,8 +16,7 @@ from typing import TypeAlias
 from pulsed.engine.error_text import from_the_handler, handler_line
 from pulsed.engine.worker.options import JobLogging
 from pulsed.engine.worker.run import Run
-from pulsed.model.job import Status
-from pulsed.model.lifecycle import status_after
+from pulsed.model.lifecycle import is_dead_letter
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, Waiting
 from pulsed.wording import counted, format_duration
 
@@ -94,7 +93,7 @@ class JobLog:
 
 def _failed(run: Run, outcome: Failed) -> None:
     job = run.assignment
-    dead = _is_dead_letter(run, outcome)
+    dead = is_dead_letter(outcome, job.attempt, job.max_attempts)
     if not log.isEnabledFor(logging.ERROR if dead else logging.WARNING):
         return
     error = outcome.error.partition("\n")[0][:LONGEST_ERROR]
@@ -119,17 +118,6 @@ def _failed(run: Run, outcome: Failed) -> None:
 
 def _exc_info(error: BaseException | None) -> ExcInfo | None:
     return None if error is None else (type(error), error, from_the_handler(error))
-
-
-def _is_dead_letter(run: Run, outcome: Failed) -> bool:
-    job = run.assignment
-    status = status_after(
-        outcome,
-        attempts=job.attempt,
-        max_attempts=job.max_attempts,
-        cancel_requested=False,  # known to the database alone
-    )
-    return status is Status.DEAD_LETTERED
 
 
 def _attempt(run: Run) -> str:

@@ -22,8 +22,8 @@ from pulsed.engine.worker.run import Run, StopReason
 from pulsed.errors import InvalidPayload, WorkflowError
 from pulsed.model import events as of
 from pulsed.model.events import ENDS, CountKey, Event, Published, RunCount, run_counts
-from pulsed.model.job import Assignment, Lease, Status
-from pulsed.model.lifecycle import status_after
+from pulsed.model.job import Assignment, Lease
+from pulsed.model.lifecycle import is_dead_letter
 from pulsed.model.outcome import (
     Cancelled,
     Failed,
@@ -141,7 +141,9 @@ def _kind(run: Run, outcome: Outcome, lease: Lease, accepted: Accepted) -> type[
         case Succeeded():
             return of.RunSucceeded
         case Failed():
-            return of.JobDeadLettered if _is_dead_letter(outcome, run) else of.JobRetryScheduled
+            job = run.assignment
+            dead = is_dead_letter(outcome, job.attempt, job.max_attempts)
+            return of.JobDeadLettered if dead else of.JobRetryScheduled
         case Cancelled():
             return of.RunCancelled
         case Waiting():
@@ -177,14 +179,6 @@ def _event(
 
 def _waited(claimed_at: datetime, job: Assignment) -> float:
     return max(0.0, (claimed_at - job.next_run_at) / SECOND)
-
-
-def _is_dead_letter(outcome: Failed, run: Run) -> bool:
-    job = run.assignment
-    status = status_after(
-        outcome, attempts=job.attempt, max_attempts=job.max_attempts, cancel_requested=False
-    )
-    return status is Status.DEAD_LETTERED
 
 
 def _error_type(run: Run) -> str:
