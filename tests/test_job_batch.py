@@ -58,7 +58,7 @@ def test_a_batch_is_a_sequence_of_its_jobs():
     assert [batch[0], batch[-1], *batch[1:3], len(batch)] == [jobs[0], jobs[4], *jobs[1:3], 5]
     assert isinstance(batch[1:3], JobBatch)
     assert ids_of(batch) == ids_of(jobs) == [job.id for job in jobs]
-    assert (list(kinds_of(batch)), kinds_of(jobs)) == (jobs[:1], jobs)
+    assert (kinds_of(batch), kinds_of(jobs)) == ([batch.template], jobs)
 
 
 OPTIONS: dict[str, Any] = {

@@ -46,7 +46,7 @@ def new_job_ids(count: int) -> list[UUID]:
         first = max(instant, _last_instant + 1)
         _last_instant = first + count - 1
     randoms = struct.unpack(f"{count}Q", os.urandom(8 * count))
-    return [_uuid7(first + place, random) for place, random in enumerate(randoms)]
+    return [_uuid7(at, random) for at, random in enumerate(randoms, first)]
 
 
 def _uuid7(instant: int, random: int) -> UUID:

@@ -45,8 +45,8 @@ class JobBatch(Sequence[NewJob]):
 
 
 def kinds_of(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """Return jobs among which all options of the given ones are found: of a batch, one job."""
-    return jobs[:1] if isinstance(jobs, JobBatch) else jobs
+    """Return jobs among which all options of the given ones are found: of a batch, its template."""
+    return [jobs.template] if isinstance(jobs, JobBatch) else jobs
 
 
 def ids_of(jobs: Sequence[NewJob | JobRow]) -> Sequence[UUID]:
