@@ -302,8 +302,9 @@ async def test_plain_functions_see_the_context_variables_of_who_started_them(run
     assert await running.ends(a_run(looks)) == [Succeeded('"of the lifespan"')]
 
 
-async def test_a_slot_is_free_before_its_report_is_on_the_way():
+async def test_a_slot_is_free_before_its_report_is_on_the_way(monkeypatch):
     """The next claim is to be sent first, and the reports written while the database has it."""
+    monkeypatch.setattr("pulsed.engine.worker.runs.SLICE", 3600)  # one turn, on any machine
     heard: list[str] = []
     runner = Runner(
         SLOTS,

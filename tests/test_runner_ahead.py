@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from pulsed.engine.worker import pace
 from pulsed.engine.worker import runs as runs_module
 from pulsed.engine.worker.run import Run, StopReason
 from pulsed.engine.worker.runs import AHEAD, QUICK_RUNS, Runner
@@ -114,11 +115,48 @@ async def test_no_job_is_claimed_ahead_after_a_handler_that_waits(running):
     assert running.runner.room(SLOTS) == 0
 
 
-async def test_no_job_is_claimed_ahead_after_a_plain_function(running):
+async def test_jobs_are_claimed_ahead_while_plain_functions_end_quickly(running, monkeypatch):
+    monkeypatch.setattr(pace, "QUICK", 3600)
+    for _ in range(pace.RUNS):
+        assert running.runner.room(SLOTS) == 0
+        running.runner.start(some_runs(lambda: None, 1))
+        await running.runner.until_idle()
+    assert running.runner.room(SLOTS) == AHEAD * SLOTS
+
+
+async def test_no_job_is_claimed_ahead_after_plain_functions_that_take_their_time(
+    running, monkeypatch
+):
+    monkeypatch.setattr(pace, "QUICK", -1)
     await running.run_quickly(QUICK_RUNS)
-    running.runner.start(some_runs(lambda: None, 1))
+    running.runner.start(some_runs(lambda: None, SLOTS))
+    await running.runner.until_idle()
+    assert running.runner.room(SLOTS) == AHEAD * SLOTS, "too few to tell"
+    running.runner.start(some_runs(lambda: None, pace.RUNS - SLOTS))
     await running.runner.until_idle()
     assert running.runner.room(SLOTS) == 0
+
+
+async def test_slots_of_plain_functions_count_as_free_while_those_end_quickly(running):
+    release = threading.Event()
+    await running.run_quickly(QUICK_RUNS)
+    running.runner.start(some_runs(lambda: release.wait(30), SLOTS))
+    assert running.runner.room() == AHEAD * SLOTS
+    release.set()
+    await running.runner.until_idle()
+
+
+async def test_jobs_claimed_ahead_of_plain_functions_that_block_are_handed_back(
+    running, monkeypatch
+):
+    monkeypatch.setattr(runs_module, "AHEAD_FOR", 0.0)
+    release = threading.Event()
+    await running.run_quickly(QUICK_RUNS)
+    running.runner.start(some_runs(lambda: release.wait(30), SLOTS + 2))
+    await until(lambda: running.outcomes == [Released()] * 2)
+    assert (running.runner.in_use, running.runner.room()) == (SLOTS, 0)
+    release.set()
+    await running.runner.until_idle()
 
 
 async def test_no_job_is_claimed_ahead_while_handlers_take_their_time(running, monkeypatch):
@@ -147,7 +185,7 @@ async def test_jobs_claimed_ahead_wait_for_slots_and_are_handed_back(running, mo
     assert len(begun) == SLOTS
 
 
-async def test_nothing_is_handed_back_if_handlers_end_at_once_again(running):
+async def test_nothing_is_handed_back_while_slots_are_free(running):
     await running.run_quickly(QUICK_RUNS)
     runs = some_runs(quick, 2 * SLOTS)
     running.runner.start(runs)
@@ -164,10 +202,9 @@ async def test_only_what_has_waited_for_long_is_handed_back(running, monkeypatch
     early = some_runs(first.wait, 2 * SLOTS)
     running.runner.start(early)
     await until(lambda: len(running.runner._ready) == SLOTS)
-    late = some_runs(second.wait, SLOTS)
-    running.runner.start(late)
+    running.runner.start(some_runs(second.wait, SLOTS))
     first.set()
-    await until(lambda: len(running.outcomes) == 2 * SLOTS)
+    await until(lambda: len(running.outcomes) == 2 * SLOTS and not running.runner._ready)
     running.runner.start(some_runs(second.wait, SLOTS))
     running.runner._hand_back(early[-1])
     assert len(running.runner._ready) == SLOTS, "those have just come"

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
+from pulsed.engine.worker import pace
+from pulsed.engine.worker.pace import Pace
 from pulsed.engine.worker.processes.pool import ProcessPool
 from pulsed.engine.worker.run import (
     Run,
@@ -77,6 +79,9 @@ class Runner:
         self._turn = max(SMALLEST_TURN, slots // 2)
         self._quick = 0
         """Runs in a row that ended without suspending, in turns that were not too long."""
+        self._pace = Pace()
+        self._is_beginning = False
+        """Whether a task that starts ready runs is about to."""
         self._handing_back: asyncio.TimerHandle | None = None
         self._on_outcome = on_outcome
         self._on_free_slot = on_free_slot
@@ -106,8 +111,7 @@ class Runner:
         self._begin_ready()
         if plain:
             self._start_in_threads(plain)
-        if not self._is_quick:
-            self._see_to_surplus()
+        self._see_to_surplus()
 
     def room(self, unstarted: int = 0) -> int:
         """Return for how many more jobs there is room, besides ``unstarted`` ones.
@@ -118,7 +122,7 @@ class Runner:
         here = self._here + unstarted
         if not self._is_quick:
             return self._slots - here
-        free = self._slots - self._started
+        free = self._slots - (self._started - self._pace.running)
         ahead = min(AHEAD * free, MOST_AHEAD)
         batch = min(max(CLAIM_AHEAD, self._slots), free + ahead)
         room = min(self._slots + ahead - here, batch)
@@ -203,9 +207,8 @@ class Runner:
         return self._quick >= max(QUICK_RUNS, self._slots) and self.processes is None
 
     def _was_slow(self) -> None:
-        """Claim no more ahead: a handler suspended, runs in a thread, or takes its time."""
+        """Claim no more ahead: a handler suspended, or takes its time."""
         self._quick = 0
-        self._see_to_surplus()
 
     def _see_to_surplus(self) -> None:
         """Hand back what has no slot, unless slots become free soon."""
@@ -214,13 +217,12 @@ class Runner:
             self._handing_back = loop.call_later(AHEAD_FOR, self._hand_back, self._ready[-1])
 
     def _hand_back(self, last: Run) -> None:
-        """Hand back what has no slot if ``last``, which was the last one ready, is still."""
+        """Hand back what has no slot if ``last``, which was the last one ready, has none yet."""
         self._handing_back = None
-        if self._is_quick:  # again: what is ready starts at once
+        if self._started < self._slots or last not in self._ready:
+            self._see_to_surplus()  # what has no slot now gets one, or has not waited for long
             return
-        if last not in self._ready:  # what has no slot now has not waited for long
-            self._see_to_surplus()
-            return
+        self._quick = 0
         for _ in range(min(self._surplus, len(self._ready))):
             run = self._ready.pop()
             self._end(run, Released() if run.stop is None else outcome_of_stop(run))
@@ -233,11 +235,26 @@ class Runner:
         for run in runs:
             self._arm(run, now)
             calls.append(functools.partial(self._call, run))
-        self._was_slow()
+        self._pace.begin(len(calls), now)
         self._threads.put(calls)
 
     def _call(self, run: Run) -> Callable[[], None]:
-        return functools.partial(self._end, run, call(run))
+        return functools.partial(self._end_in_thread, run, call(run))
+
+    def _end_in_thread(self, run: Run, outcome: Outcome | None) -> None:
+        is_quick = self._pace.end(asyncio.get_running_loop().time())
+        if is_quick:
+            self._quick += pace.RUNS
+        elif is_quick is False:
+            self._was_slow()
+        self._end(run, outcome)
+
+    def _next_plain(self) -> list[Run]:
+        """Take the plain runs from the head of the ready ones, as many as have slots."""
+        runs = []
+        while self._ready and self._started < self._slots and not self._ready[0].starts_on_loop:
+            runs.append(self._ready.popleft())
+        return runs
 
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
         """Call a function in a thread of the handlers, and return what it returns."""
@@ -270,7 +287,8 @@ class Runner:
     # -- async handlers ---------------------------------------------------------------------------
 
     def _begin_ready(self) -> None:
-        if self._ready and self._started < self._slots:
+        if self._ready and not self._is_beginning and self._started < self._slots:
+            self._is_beginning = True
             # Not create_task: an eager factory would start it at once, inside the current task.
             asyncio.Task(self._begin(), loop=asyncio.get_running_loop())
 
@@ -278,17 +296,18 @@ class Runner:
         """Start ready runs that have slots, until one of them suspends and keeps this task."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
+        self._is_beginning = False
         now = loop.time()
         until, left = now + SLICE, self._turn
         has_freed_slots, may_be_full = False, True
         while self._ready:
             if may_be_full and self._started >= self._slots:
                 return
-            run = self._ready.popleft()
-            may_be_full = not run.starts_on_loop
-            if may_be_full:  # it was claimed ahead, and has a slot now
-                self._start_in_threads([run])
+            may_be_full = not self._ready[0].starts_on_loop
+            if may_be_full:  # they were claimed ahead, and have slots now
+                self._start_in_threads(self._next_plain())
                 continue
+            run = self._ready.popleft()
             begun = start(run, self._in_thread)
             if isinstance(begun, Suspended):
                 if run.handler.is_async:  # otherwise it waits for a thread, which cannot be stopped
