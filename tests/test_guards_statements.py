@@ -63,18 +63,21 @@ async def test_jobs_that_are_stored_again_are_there_once(backend):
     await store.aclose()
 
 
-async def test_a_later_total_of_errors_replaces_an_earlier_one(backend):
+@pytest.mark.parametrize("statement, expected", [("record_errors", 3), ("add_errors", 6)])
+async def test_a_total_of_errors_replaces_an_earlier_one_and_a_fold_adds_to_it(
+    backend, statement, expected
+):
     """Without a conflict clause it would fail, and without its UPDATE the first would stay."""
     store = backend.open()
 
     def script(count: int) -> Script[Any]:
         at = backend.clock()
         row = (0, at, "q", "t", "e", count, 0, at, "m")
-        sql, params = store.engine.rollups.record_errors, {"recorder": ALICE, "latest": 60.0}
-        return (yield Statement(sql, params, [row]))
+        sql = getattr(store.engine.rollups, statement)
+        return (yield Statement(sql, {"recorder": ALICE, "latest": 60.0}, [row]))
 
     await store.now()
     for count in (1, 3, 2):
         await store.run(Verb("test", VerbKind.TRANSACTION, partial(script, count)))
-    assert backend.execute("SELECT count FROM pulse_error_rollups") == [(3,)]
+    assert backend.execute("SELECT count FROM pulse_error_rollups") == [(expected,)]
     await store.aclose()
