@@ -99,7 +99,7 @@ def known_before(mutant: Mutant, memory: Memory, options: argparse.Namespace) ->
     decided = memory.decided.get(mutant.name)
     if decided is not None and decided.texts == mutant.digest:
         verdict = Verdict(mutant, Outcome(decided.outcome), decided.killer, decided.tests)
-        if verdict.outcome is Outcome.KILLED or reason_for(mutant) is not None:
+        if verdict.outcome is not Outcome.EXPLAINED or reason_for(mutant) is not None:
             return verdict
     if options.survivors and mutant.name in memory.killers:
         return Verdict(mutant, Outcome.KILLED, memory.killers[mutant.name], 0)

@@ -226,7 +226,7 @@ class Mutating:
 
     def _judge_pair(self, pair: Sequence[Mutant], verdict: Verdict) -> None:
         for mutant in pair if verdict.outcome is Outcome.KILLED else ():
-            self.verdicts.cover(mutant)
+            self._decide(self.verdicts.cover(mutant))
 
     def _run_killers_again(self) -> None:
         """Run the tests that killed mutants once more as they are: they have to pass."""

@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
     @property
     def is_final(self) -> bool:
         """Whether a run that is resumed need not run it again."""
-        return self.outcome in (Outcome.KILLED, Outcome.EXPLAINED)
+        return self.outcome is not Outcome.SURVIVED
 
 
 class Verdicts:
@@ -57,10 +57,11 @@ class Verdicts:
         self._of[verdict.mutant.name] = verdict
         return verdict
 
-    def cover(self, mutant: Mutant) -> None:
+    def cover(self, mutant: Mutant) -> Verdict:
         """Note that another guard of the statement covers for a survivor's."""
         if self._of[mutant.name].outcome is Outcome.SURVIVED:
             self._of[mutant.name] = self._of[mutant.name]._replace(outcome=Outcome.COVERED)
+        return self._of[mutant.name]
 
     def survivors(self) -> list[Mutant]:
         """Return those that no test needs, and that nothing explains."""
