@@ -1,14 +1,25 @@
 """A store on SQLite by itself: in memory, closed and used again, read by many, in batches."""
 
 import asyncio
+import itertools
 import sqlite3
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
 
-from pulsed.model.job import Status
+import pytest
+
+from pulsed.model.job import Assignment, Status
 from pulsed.model.outcome import Failed, Report, Succeeded
+from pulsed.store.sql.settling import SettleStatements
+from pulsed.store.sql.statement import named
 from pulsed.store.sqlite import store as module
+from pulsed.store.sqlite.dialect import ID, TOKEN, SqliteDialect
+from pulsed.store.sqlite.statements import SqliteSettleStatements
 from pulsed.store.sqlite.store import SqliteStore
+from pulsed.store.sqlite.values import _records
 from tests.support.backends import only_sqlite
 from tests.support.jobs import (
     ALICE,
@@ -16,6 +27,7 @@ from tests.support.jobs import (
     a_job,
     claim,
     claim_one,
+    reap,
     row,
     running,
     settle,
@@ -146,3 +158,66 @@ async def test_a_batch_of_large_results_goes_in_by_pieces(store, monkeypatch):
     assert await store.settle(reports) == held
     rows = await store.get(list(results))
     assert {job_id: row.result for job_id, row in rows.items()} == {**results, lost: None}
+
+
+async def test_leases_of_several_claims_are_settled_together(store, clock):
+    await store.submit([a_job() for _ in range(4)])
+    runs: list[Assignment] = []
+    for _ in range(4):
+        runs += await claim(store, limit=1)
+        clock.advance(1)
+    assert len({run.lease.token for run in runs}) == 4
+    swapped = [runs[0].lease.token, runs[2].lease.token, runs[1].lease.token, runs[3].lease.token]
+    reports = [
+        Report.of(run, Succeeded(str(n)))._replace(lease=run.lease._replace(token=token))
+        for n, (run, token) in enumerate(zip(runs, swapped, strict=True))
+    ]
+    assert await store.settle(reports) == {runs[0].lease, runs[3].lease}
+    rows = await store.get([run.job_id for run in runs])
+    assert [rows[run.job_id].result for run in runs] == ["0", None, None, "3"]
+
+
+async def test_runs_of_a_silent_worker_are_reaped_together(store, clock):
+    """The ids of their failures are what SQLite has returned, and no UUIDs."""
+    await store.submit([a_job() for _ in range(3)])
+    runs = await claim(store)
+    clock.advance(3600)
+    assert set(await reap(store)) == {run.job_id for run in runs}
+    for run in runs:
+        assert [each.attempt for each in await store.failures(run.job_id)] == [1]
+
+
+def test_a_token_that_would_shift_the_others_is_refused():
+    jobs = [UUID(int=1), UUID(int=2)]
+    assert len(_records(jobs, [2**63 - 1, -(2**63)])) == 2 * (ID + TOKEN)
+    for too_large in (2**63, -(2**63) - 1):
+        with pytest.raises(OverflowError, match="larger than SQLite's integers"):
+            _records(jobs, [1, too_large])
+
+
+async def test_the_short_end_of_a_success_is_that_of_all_runs(tmp_path):
+    """Both SET lists leave the same row, whatever it was before."""
+    store = SqliteStore(tmp_path / "jobs.db")
+    await submitted(store)
+    await store.aclose()
+    d = SqliteDialect()
+    lists = [group(d).end_of_success(d) for group in (SqliteSettleStatements, SettleStatements)]
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        connection.execute("CREATE TEMP TABLE ended AS SELECT * FROM pulse_jobs LIMIT 0")
+        connection.create_function("pulse_backoff", 6, lambda *_: 1.0)
+        names = [name for _, name, *_ in connection.execute("PRAGMA table_info(ended)")]
+        for before, key_until in itertools.product((None, 7), (None, 9)):
+            values = dict.fromkeys(names, before) | {"key_until": key_until}
+            short, long = (_updated(connection, values, text) for text in lists)
+            assert short == long
+            assert short["status"] == "SUCCEEDED"
+
+
+def _updated(connection: sqlite3.Connection, values: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return a row after an UPDATE with a SET list."""
+    connection.execute("DELETE FROM ended")
+    marks = ", ".join("?" * len(values))
+    connection.execute(f"INSERT INTO ended VALUES ({marks})", list(values.values()))
+    sql = named(f"UPDATE ended SET {text} FROM (SELECT 'r' AS outcome_result) AS r").text
+    connection.execute(sql, {"now": 100})
+    return dict(zip(values, connection.execute("SELECT * FROM ended").fetchone(), strict=True))

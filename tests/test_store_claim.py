@@ -267,6 +267,19 @@ async def test_a_backoff_is_taken_whole_and_never_mixed(store, clock):
     assert (await row(store, job_id)).next_run_at == clock.after(8)
 
 
+async def test_topics_with_different_policies_are_claimed_in_the_order_of_the_queue(store, clock):
+    topics = [a_policy("a", lease=10.0), a_policy("b", lease=20.0)]
+    texts = [f'{{"x":"{"é" * size}"}}' for size in (1, 9999)]
+    jobs = [a_job(topic=topic, payload=text) for topic in "abab" for text in texts]
+    for job in jobs:
+        await store.submit([job])
+        clock.advance(1)
+    runs = await claim(store, topics=topics)
+    assert [run.job_id for run in runs] == [job.id for job in jobs]
+    assert [run.payload for run in runs] == [job.payload for job in jobs]
+    assert [run.lease_seconds for run in runs] == [10.0, 10.0, 20.0, 20.0] * 2
+
+
 async def test_each_topic_fills_its_own_policy(store):
     await store.submit([a_job(topic="a"), a_job(topic="b")])
     topics = [a_policy("a", max_attempts=4, lease=10.0), a_policy("b", max_attempts=6, lease=20.0)]

@@ -38,10 +38,14 @@ class SettleStatements(StatementGroup):
         It leaves out a job that is watched; one that has waited, which is locked after all others;
         and a suspect, whose end lets the next one run.
         """
-        return f"""UPDATE {self.jobs} SET {end_of_run(d, SUCCEEDED)}
+        return f"""UPDATE {self.jobs} SET {self.end_of_success(d)}
         FROM (SELECT r.*, :worker::uuid AS worker FROM {d.rows_of(SUCCESS, lock="order")}) AS r
         WHERE {self.this_job} AND {FENCE} AND j.watched IS NULL
           AND NOT j.{HAS_WAITED} AND {UNSUSPECTED}"""
+
+    def end_of_success(self, d: Dialect) -> str:
+        """Return the state of a job after a run that succeeded."""
+        return end_of_run(d, SUCCEEDED)
 
     @prepared(REPORT)
     def settle(self, d: Dialect) -> str:

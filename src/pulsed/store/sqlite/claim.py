@@ -5,7 +5,7 @@ The transaction holds the write lock throughout, so no other write comes in betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -43,7 +43,7 @@ def claim_due(
     Nothing, if a control governs the queue and this claim has not asked it.
     """
     claimed = Claimed([], [])
-    params = {"worker": claim.worker_id, "queue": claim.queue, "names": claim.topics.names}
+    params = claim_params(claim)
     pick = s.pick_suspect if suspects else s.pick
     levels = yield Statement(s.levels, {"queue": claim.queue})
     if any(governed for *_, governed in levels) and not claim.is_governed:
@@ -57,7 +57,7 @@ def claim_due(
             level = dict(zip(_LEVEL, walk.level(priority), strict=True))
             level["most"] = limit - len(claimed.rows)
             found = yield from _claim_level(s, leases, pick, params | level, claim.topics)
-            claimed.rows.extend(sorted(found, key=by_time))
+            claimed.rows.extend(found)
     return claimed
 
 
@@ -74,7 +74,7 @@ def _claim_aged(
 
     Within one priority the oldest is the best. So the best of all are among the first of each.
     """
-    params = {"worker": claim.worker_id, "queue": claim.queue, "names": claim.topics.names}
+    params = claim_params(claim)
     order = by_age(ageing, s.dialect)
     picked: list[Row] = []
     for priority in priorities:
@@ -83,6 +83,16 @@ def _claim_aged(
     best = sorted(picked, key=order)[:limit]
     rows = yield from lease(s, leases, best, params, claim.topics)
     return Claimed(sorted(rows, key=order), priorities)
+
+
+def claim_params(claim: Claim) -> dict[str, Any]:
+    """Return what the statements of a claim share.
+
+    If all topics have one policy, the pick fills it in. Of several it gets none: ``lease`` does.
+    """
+    topics = claim.topics
+    fills = topics.policies[0] if len(topics.policies) == 1 else dict.fromkeys(FILLED_PLACES)
+    return {"worker": claim.worker_id, "queue": claim.queue, "names": topics.names} | fills
 
 
 def by_age(ageing: Ageing, d: Dialect) -> Callable[[Row], Any]:
@@ -114,25 +124,33 @@ def lease(
     params: dict[str, Any],
     topics: Topics,
 ) -> Script[list[Row]]:
-    """Lease jobs that were picked; returns their rows as they are then."""
-    by_policy: dict[int, list[Row]] = {}
-    for row in rows:
-        by_policy.setdefault(topics.policy_of[_topic(row)], []).append(row)
-    picked: dict[UUID, Row] = {}
+    """Lease jobs that were picked; returns their rows as they are then, in the same order."""
+    if len(topics.policies) > 1:
+        rows = [_filled(row, topics.policies[topics.policy_of[_topic(row)]]) for row in rows]
     count = 0
-    for number, some in by_policy.items():
-        policy = topics.policies[number]
-        picked |= {_id(row): _filled(row, policy) for row in some}
-        [(leased,)] = yield Statement(s.claim, params | policy, [(_id(row),) for row in some])
+    for policy, ids in _by_policy(rows, topics):
+        [(leased,)] = yield Statement(s.claim, params | policy, ids)
         count += leased
     uuid = s.dialect.uuid
-    if count != len(picked):  # impossible under the write lock; but only leased jobs may run
+    if count != len(rows):  # impossible under the write lock; but only leased jobs may run
         held = {(uuid(id_), token) for id_, token in (yield Statement(leases.held_by, params))}
-        picked = {job_id: row for job_id, row in picked.items() if _id_and_token(row) in held}
-    if long := [(job_id,) for job_id, row in picked.items() if _payload(row) is None]:
-        for id_, *texts in (yield Statement(s.long_texts, {}, long)):
-            picked[uuid(id_)] = _with_texts(picked[uuid(id_)], texts)
-    return list(picked.values())
+        rows = [row for row in rows if _id_and_token(row) in held]
+    if long := [(_id(row),) for row in rows if _payload(row) is None]:
+        texts = {uuid(id_): its for id_, *its in (yield Statement(s.long_texts, {}, long))}
+        rows = [_with_texts(row, texts[_id(row)]) if _id(row) in texts else row for row in rows]
+    return list(rows)
+
+
+def _by_policy(
+    rows: Sequence[Row], topics: Topics
+) -> Iterable[tuple[dict[str, Any], list[tuple[UUID]]]]:
+    """Return the ids of rows by the policies of their topics, of which there is mostly one."""
+    if len(topics.policies) == 1:
+        return [(topics.policies[0], [(_id(row),) for row in rows])]
+    found: dict[int, list[tuple[UUID]]] = {}
+    for row in rows:
+        found.setdefault(topics.policy_of[_topic(row)], []).append((_id(row),))
+    return [(topics.policies[number], ids) for number, ids in found.items()]
 
 
 def _filled(row: Row, policy: dict[str, Any]) -> Row:

@@ -15,7 +15,7 @@ from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.limited import GRANT, LimitedStatements
 from pulsed.store.sql.prepared import prepared
 from pulsed.store.sql.statement import Row, Statement
-from pulsed.store.sqlite.claim import by_age, lease
+from pulsed.store.sqlite.claim import by_age, claim_params, lease
 from pulsed.store.sqlite.statements import SqliteClaimStatements, picked_columns
 from pulsed.store.verbs.engine import Claim, KeyGrant, by_time
 from pulsed.store.verbs.script import Script
@@ -63,12 +63,7 @@ def claim_granted(
     suspects: bool,
 ) -> Script[list[Row]]:
     """Claim what was granted. LIMIT takes no column, so equal grants are picked together."""
-    params = {
-        "worker": claim.worker_id,
-        "queue": claim.queue,
-        "governed": claim.is_governed,
-        "names": claim.topics.names,
-    }
+    params = claim_params(claim) | {"governed": claim.is_governed}
     order = _by_place if claim.ageing is None or suspects else by_age(claim.ageing, s.dialect)
     by_most = defaultdict[int, list[KeyGrant]](list)
     for grant in grants:

@@ -10,14 +10,22 @@ from __future__ import annotations
 import msgspec
 
 from pulsed.store.sql.claiming import ClaimStatements, assigned, is_unpaused, lease_grant
-from pulsed.store.sql.columns import ASSIGNED_IDS, ASSIGNED_TYPES, LONG_COLUMNS
+from pulsed.store.sql.columns import (
+    ASSIGNED,
+    ASSIGNED_IDS,
+    ASSIGNED_TYPES,
+    FILLED_PLACES,
+    LONG_COLUMNS,
+)
 from pulsed.store.sql.dialect import Dialect
 from pulsed.store.sql.jobs import JOB, LEASE, NOT_CLAIMABLE, SUCCESS
+from pulsed.store.sql.keys import released_at_end
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.prepared import prepared
 from pulsed.store.sql.recovery import EXPIRY, RecoveryStatements
 from pulsed.store.sql.settling import SettleStatements
 from pulsed.store.sql.submission import SubmitStatements
+from pulsed.store.sqlite.dialect import BATCH_OF_IDS
 
 LONG_TEXT = 4096
 """Characters of payload and headers above which a separate statement reads them."""
@@ -50,7 +58,7 @@ class SqliteClaimStatements(ClaimStatements):
 
         Not with FROM: that writes every new row into a temporary table first.
         """
-        picked = d.id_among("j.id", f"SELECT r.job_id FROM {d.rows_of(JOB)}")
+        picked = d.id_among("j.id", BATCH_OF_IDS)
         return f"""UPDATE {self.jobs} SET {lease_grant(d, ":")}
             WHERE {picked} AND j.status NOT IN {NOT_CLAIMABLE}"""
 
@@ -64,15 +72,22 @@ class SqliteClaimStatements(ClaimStatements):
         floor = self.floor(":l_at", ":l_claimed", ":l_walked")
         elements = d.elements(":names")
         own_topics = f"SELECT e.value FROM {elements} WHERE {is_unpaused(d, 'e.value')}"
-        due = self.due("*", own_topics, ":l_priority", floor, ":l_id", suspects=suspects)
+        due = self.due(
+            ", ".join(ASSIGNED), own_topics, ":l_priority", floor, ":l_id", suspects=suspects
+        )
         return f"SELECT json_group_array(json_array({picked_columns(d)})) FROM ({due}) AS due"
 
 
 def picked_columns(d: Dialect) -> str:
-    """Return the columns of a picked job, as after the claim, without its topic's policy."""
+    """Return the columns of a picked job, as after the claim.
+
+    Its topic's policy is filled in if that is given as parameters, which may be NULL.
+    """
     length = " + ".join(f"coalesce(length({name}), 0)" for name in LONG_COLUMNS)
     short = f"{length} <= {LONG_TEXT}"
     written = {"lease_token": d.next_token, "attempts": "attempts + 1"}
+    filled = (name.removeprefix("t_") for name in FILLED_PLACES)
+    written |= {name: f"coalesce({name}, :t_{name})" for name in filled}
     written |= {name: f"nullif(hex({name}), '')" for name in ASSIGNED_IDS}
     written |= {name: f"CASE WHEN {short} THEN {name} END" for name in LONG_COLUMNS}
     return assigned(d, written)
@@ -115,3 +130,13 @@ class SqliteSettleStatements(SettleStatements):
     def settle_children(self, d: Dialect) -> str:
         """End runs of one worker that succeeded, of children that have never waited."""
         return self.success(d)
+
+    def end_of_success(self, d: Dialect) -> str:
+        """Return the same as in the base class, without what stays as it is for a success.
+
+        SQLite would compare the constants of each CASE again for each job.
+        """
+        return f"""status = 'SUCCEEDED', completed_at = {d.now}, result = r.outcome_result,
+            last_error = NULL, last_worker = locked_by, last_outcome = 'SUCCEEDED',
+            locked_by = NULL, lease_until = NULL, key_held = {released_at_end("true")},
+            updated_at = {d.now}"""
