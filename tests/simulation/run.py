@@ -315,6 +315,10 @@ class Run:
         if not self.checker.is_running_or_over(job.bytes):
             self.checker.violated("I13", "a job was not found by polling")
         await asyncio.sleep(2.0)  # for its end, and the answers that are on their way
+        if self.checker.unfinished():
+            # A process that was frozen went on, claimed it, and died as its fault had planned.
+            await self._until_quiet()
+            await asyncio.sleep(2.0)
 
     def _schedule_is_active(self) -> bool:
         return bool(self.database.rows("SELECT 1 FROM pulse_schedules WHERE state = 'ACTIVE'"))
