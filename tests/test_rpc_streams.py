@@ -142,7 +142,7 @@ class TestGrants:
         waiting = [client.stream() for _ in range(20)]
         for stream in waiting:
             await stream.hello()
-            await stream.grant(1, 5, wait=0.5)
+            await stream.grant(1, 5, wait=2)
         await until(lambda: server.server.dispatcher.claims >= 20)
         before = server.server.dispatcher.claims
         await submit(client)

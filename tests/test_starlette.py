@@ -208,7 +208,7 @@ async def test_a_stream_ends_after_a_while_for_the_browser_to_come_back(app, mon
     job = await a_stored_job(app)
     stream, watch = open_stream(app, job)
     parts = [part async for part in stream]
-    assert parts[-1] == b": heartbeat\n\n"
+    assert set(parts[2:]) <= {b": heartbeat\n\n"}  # none if it was over at once
     assert not any(part.startswith(b"event: end") for part in parts)
     assert watch.streams == 0
 
