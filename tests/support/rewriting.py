@@ -6,6 +6,7 @@ of a run would do all of it at the same moment: 15 s of a processor, five times.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -43,6 +44,7 @@ use = _config.append
 def rewrite_test(path: Path) -> None:
     """Do what pytest's import hook does with a test file, but for running it."""
     (config,) = _config
-    source, code = rewrite._rewrite_test(path, config)
-    bytecode_of(path).parent.mkdir(parents=True, exist_ok=True)
-    rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, bytecode_of(path))
+    with contextlib.suppress(SyntaxError):  # pytest shows it
+        source, code = rewrite._rewrite_test(path, config)
+        bytecode_of(path).parent.mkdir(parents=True, exist_ok=True)
+        rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, bytecode_of(path))
