@@ -41,7 +41,8 @@ def translate(
         return StorageError(
             f"{where} cannot be opened: check that its folder exists and is writable."
         )
-    if kind in REFUSED:
+    # Python before 3.12 does not know the name of a value of the wrong type.
+    if kind in REFUSED or isinstance(error, sqlite3.IntegrityError):
         return StorageRefused(f"{text}.")
     if "no such table: pulse_" in str(error) or "has no column named" in str(error):
         return SchemaError(
