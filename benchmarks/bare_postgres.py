@@ -1,8 +1,9 @@
 """The ceiling on PostgreSQL: what the driver alone does on a table of three columns.
 
-Claims are made with SKIP LOCKED on one connection, completions by ids on another one with the next
-claim in flight; both in batches, both durable. There is no handler, no decoding of payloads, no
-result, no lease, no fence, no retry and no heartbeat: the least that can be called a queue.
+Claims are made with SKIP LOCKED and completions by ids, both in batches, both durable: in turn on
+one connection, or on one each, so that a completion and the next claim are in flight together.
+There is no handler, no decoding of payloads, no result, no lease, no fence, no retry and no
+heartbeat: the least that can be called a queue.
 """
 
 from __future__ import annotations
@@ -86,6 +87,23 @@ def drain(url: str, jobs: int, batch: int) -> tuple[int, float, float]:
     with table(url, jobs):
         found: tuple[int, float, float] = run(claim_and_complete(url, batch))
     return found
+
+
+def drain_in_turn(url: str, jobs: int, batch: int) -> tuple[int, float, float]:
+    """Do the same on one connection, without anything in flight beside."""
+    with table(url, jobs):
+        found: tuple[int, float, float] = run(claim_then_complete(url, batch))
+    return found
+
+
+async def claim_then_complete(url: str, batch: int) -> tuple[int, float, float]:
+    """Claim, complete, repeat, until nothing is left."""
+    async with _connected(url) as connection:
+        began, done = time.time(), 0
+        while rows := await connection.fetch(CLAIM, batch):
+            done += len(rows)
+            await connection.execute(COMPLETE, [job for job, _ in rows])
+        return done, began, time.time()
 
 
 async def claim_and_complete(url: str, batch: int) -> tuple[int, float, float]:

@@ -58,10 +58,10 @@ WORKLOADS = {
 No-op jobs are enqueued, then one `pulsed worker` with default settings works them off; results and
 rows are kept. Its time is read from the rows: from its first claim to the end of the last job. It
 takes turns with the bare driver on a table of three columns with one partial index (claim a batch
-with SKIP LOCKED, complete it by its ids, the next claim in flight), and with other queues, each on
-its own database on the same server; slow ones get fewer jobs. The time of a peer runs from the
-first call of its handler to its last report, or to the last call where that cannot be seen. Peers
-run in one process.
+with SKIP LOCKED, complete it by its ids: in turn on one connection, or on two with the next claim
+in flight), and with other queues, each on its own database on the same server; slow ones get fewer
+jobs. The time of a peer runs from the first call of its handler to its last report, or to the last
+call where that cannot be seen. Peers run in one process.
 
 Processor time is that of the worker's processes and of the database's (or Redis's) during the
 drain. Idle is the share of both cores' time in which there was nothing to do, or only the disk to

@@ -37,6 +37,10 @@ def bare_name(engine: str, batch: int) -> str:
     return f"bare {DRIVERS[engine]}, batches of {batch}"
 
 
+def one_connection_name(batch: int) -> str:
+    return f"bare asyncpg, one connection, batches of {batch}"
+
+
 def measure_drain(server: Server, results: Results, scale: Scale) -> None:
     """Let each subject drain once, then each again."""
     broken: set[str] = set()
@@ -56,6 +60,8 @@ def subjects(engine: str) -> dict[str, Drain]:
     found: dict[str, Drain] = {}
     for slots in SLOTS:
         found[bare_name(engine, slots)] = partial(bare, slots)
+        if engine == "postgres":
+            found[one_connection_name(slots)] = partial(bare_in_turn, slots)
         found[our_name(1, slots)] = partial(ours, "noop", slots)
     found[PLAIN] = partial(ours, "plain", SLOTS[0])
     return found
@@ -78,6 +84,13 @@ def bare(batch: int, server: Server, scale: Scale) -> Drained:
     else:
         call = (database.url, scale.long_drain, batch)
         ((jobs, began, ended),) = in_processes(bare_postgres.drain, call)
+    return Drained(jobs, began, ended)
+
+
+def bare_in_turn(batch: int, server: Server, scale: Scale) -> Drained:
+    """Drain with asyncpg alone on one connection."""
+    call = (server.database("drain").url, scale.long_drain, batch)
+    ((jobs, began, ended),) = in_processes(bare_postgres.drain_in_turn, call)
     return Drained(jobs, began, ended)
 
 
