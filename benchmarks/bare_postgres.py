@@ -13,13 +13,15 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import psycopg
 from psycopg import RawCursor
+
+from benchmarks.event_loop import run
 
 CREATE = """
 CREATE TABLE bare_jobs (
@@ -85,15 +87,13 @@ def table(url: str, jobs: int = 0) -> Iterator[None]:
 def drain(url: str, jobs: int, batch: int) -> tuple[int, float, float]:
     """Claim and complete so many jobs; returns how many there were, and from when until when."""
     with table(url, jobs):
-        found: tuple[int, float, float] = run(claim_and_complete(url, batch))
-    return found
+        return run(claim_and_complete(url, batch))
 
 
 def drain_in_turn(url: str, jobs: int, batch: int) -> tuple[int, float, float]:
     """Do the same on one connection, without anything in flight beside."""
     with table(url, jobs):
-        found: tuple[int, float, float] = run(claim_then_complete(url, batch))
-    return found
+        return run(claim_then_complete(url, batch))
 
 
 async def claim_then_complete(url: str, batch: int) -> tuple[int, float, float]:
@@ -151,8 +151,7 @@ def _session(url: str) -> psycopg.Connection[Any]:
 def insert_singly_async(url: str, jobs: int) -> float:
     """Insert one job for each commit with asyncpg; returns the seconds."""
     with table(url):
-        seconds: float = run(_insert_singly_async(url, jobs))
-    return seconds
+        return run(_insert_singly_async(url, jobs))
 
 
 async def _insert_singly_async(url: str, jobs: int) -> float:
@@ -168,8 +167,7 @@ def insert_many(url: str, jobs: int) -> float:
     """Insert all jobs in one transaction; returns the seconds, without making the rows."""
     rows = [row(number) for number in range(jobs)]
     with table(url):
-        seconds: float = run(_insert_many(url, rows))
-    return seconds
+        return run(_insert_many(url, rows))
 
 
 async def _insert_many(url: str, rows: list[tuple[UUID, str]]) -> float:
@@ -220,13 +218,3 @@ async def _receive_stamps(url: str, count: int, ready: Any) -> list[float]:
             for _, payload in await claiming.fetch(CLAIM, 100):
                 found += [(time.time_ns() - json.loads(payload)["sent"]) / 1e6]
         return found
-
-
-def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run on uvloop where there is one: the ceiling is the best that the driver can do."""
-    try:
-        import uvloop  # noqa: PLC0415 - an extra
-    except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)

@@ -19,6 +19,7 @@ from benchmarks.databases import (
     SqliteDatabase,
     enqueue,
 )
+from benchmarks.event_loop import run
 from benchmarks.meters import IDLE, LOG, SERVER, WORKER, Meter, Reading
 from benchmarks.processes import ServerProcess, drain, in_processes
 from benchmarks.results import Measurement, Results
@@ -95,9 +96,10 @@ def test_the_bare_driver_completes_each_claimed_job(database, batch):
             bare_sqlite.claim_and_complete(connection, batch)
             assert database.rows(done) == [(20,)]
     else:
-        with bare_postgres.table(database.url, 20):
-            bare_postgres.run(bare_postgres.claim_and_complete(database.url, batch))
-            assert database.rows(done) == [(20,)]
+        for loop in (bare_postgres.claim_and_complete, bare_postgres.claim_then_complete):
+            with bare_postgres.table(database.url, 20):
+                run(loop(database.url, batch))
+                assert database.rows(done) == [(20,)]
 
 
 def test_each_way_to_enqueue_is_timed_and_stores_every_job(database):

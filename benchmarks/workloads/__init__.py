@@ -89,9 +89,9 @@ single-row INSERT into a table of three columns on an open connection.""",
         measure_aenqueue,
         "Async enqueue",
         """\
-One process and event loop; 1, 10 and 100 callers each await one `aenqueue` after the other, as the
-requests of a web server do. Jobs that are in flight at once share a commit. Bare is a prepared
-single-row INSERT into a table of three columns, one after the other.""",
+One process and event loop, uvloop as in uvicorn; 1, 10 and 100 callers each await one `aenqueue`
+after the other, as the requests of a web server do. Jobs that are in flight at once share a commit.
+Bare is a prepared single-row INSERT into a table of three columns, one after the other.""",
         lambda scale: f"{scale.enqueue:,} jobs",
     ),
     "bulk": Workload(

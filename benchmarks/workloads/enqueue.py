@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks import bare_postgres, bare_sqlite
 from benchmarks.app import declare
 from benchmarks.databases import Database, Server, SqliteDatabase
+from benchmarks.event_loop import run as on_loop
 from benchmarks.homes import HomeError
 from benchmarks.peers import PeerError, empty_place, run
 from benchmarks.peers.peer import GRAPHILE_MANY
@@ -120,7 +121,7 @@ def enqueue_singly(url: str, jobs: int) -> float:
 
 
 def aenqueue_at_once(url: str, jobs: int, callers: int) -> float:
-    return asyncio.run(_aenqueue_at_once(url, jobs, callers))
+    return on_loop(_aenqueue_at_once(url, jobs, callers))
 
 
 async def _aenqueue_at_once(url: str, jobs: int, callers: int) -> float:
@@ -158,7 +159,7 @@ def enqueue_iter(url: str, jobs: int) -> float:
 
 
 def aenqueue_many(url: str, jobs: int) -> float:
-    return asyncio.run(_aenqueue_many(url, jobs))
+    return on_loop(_aenqueue_many(url, jobs))
 
 
 async def _aenqueue_many(url: str, jobs: int) -> float:

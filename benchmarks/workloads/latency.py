@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks import bare_postgres
 from benchmarks.app import declare
 from benchmarks.databases import Batch, Database, Server, opened
+from benchmarks.event_loop import run as on_loop
 from benchmarks.homes import HomeError
 from benchmarks.peers import PeerError, empty_place, run
 from benchmarks.peers.peer import HUEY_PICKUP, Peer
@@ -112,7 +113,7 @@ def submit_stamps(urls: tuple[str, ...], count: int) -> None:
 
 def asubmit_stamps(urls: tuple[str, ...], count: int) -> None:
     """Submit so many through the async API."""
-    asyncio.run(_asubmit_stamps(urls[0], count))
+    on_loop(_asubmit_stamps(urls[0], count))
 
 
 async def _asubmit_stamps(url: str, count: int) -> None:
@@ -173,7 +174,7 @@ def steady(database: Database, rate: int, seconds: float) -> Latencies:
 
 
 def produce(url: str, rate: int, seconds: float) -> tuple[Any, Any]:
-    return asyncio.run(_produce(url, rate, seconds))
+    return on_loop(_produce(url, rate, seconds))
 
 
 async def _produce(url: str, rate: int, seconds: float) -> tuple[Any, Any]:
