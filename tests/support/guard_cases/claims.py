@@ -29,6 +29,7 @@ LEVEL: dict[str, Any] = {
 }  # fmt: skip
 CLAIM: dict[str, Any] = {
     "worker": ALICE, "queue": "default", "names": TOPICS.names, "topics": TOPICS.as_json, "most": 9,
+    **TOPICS.policies[0],
 }  # fmt: skip
 NOT_DUE: dict[str, Change] = {
     "another queue": "queue = 'other'",
@@ -65,8 +66,7 @@ PICKS = [
             "before the floor": {"l_at": timedelta(0), "l_claimed": 0.0},
          }, CLAIM | LEVEL | {"l_priority": 0}, also=OTHERS_CONTROLS),
     Case("claiming.long_texts", {"job": ""}, {}, batch=[(JOB,)]),
-    Case("claiming.claim", {"job": DUE}, {"ended": ENDED, "runs": RUNNING},
-         CLAIM | TOPICS.policies[0], [(JOB,)]),
+    Case("claiming.claim", {"job": DUE}, {"ended": ENDED, "runs": RUNNING}, CLAIM, [(JOB,)]),
 ]  # fmt: skip
 
 GRANT = [("k", 0, 0, 9, False)]
@@ -154,7 +154,7 @@ def postgres_claims() -> Iterable[Case]:
 
 PLAIN: dict[str, Any] = CLAIM | {
     "names": [TOPIC], "priority": 0, "at": EPOCH, "last": LOWEST_ID, "claimed": 60.0,
-    "walked": 60.0, **TOPICS.policies[0],
+    "walked": 60.0,
 }  # fmt: skip
 """A claim of the only priority in use."""
 
