@@ -18,6 +18,7 @@ import pytest
 from psycopg.errors import LockNotAvailable
 
 from pulsed.model.job import TopicPolicy
+from pulsed.store.postgres.address import PostgresOptions
 from pulsed.store.postgres.engine import PostgresEngine
 from pulsed.store.postgres.session import _ONE_PLAN
 from pulsed.store.postgres.store import PostgresStore
@@ -324,10 +325,16 @@ async def test_what_is_read_to_be_changed_is_locked(postgres, rows, statement, g
             run(second, sql, [], **given)
 
 
-async def test_transactions_see_what_others_have_committed_whatever_the_servers_default(postgres):
-    """A verb that waits for a lock decides by the row as it is then, not as it was."""
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_transactions_see_what_others_have_committed_whatever_the_servers_default(
+    postgres, pooled
+):
+    """A verb that waits for a lock decides by the row as it is then, not as it was.
+
+    A session says so when it begins; behind a pooler, each transaction does.
+    """
     url = f"{postgres.url}?options=-c%20default_transaction_isolation%3Dserializable"
-    store = PostgresStore(url)
+    store = PostgresStore(url, PostgresOptions(prepared_statements=not pooled))
 
     def script() -> Script[Rows]:
         return (yield Statement(Sql("SELECT current_setting('transaction_isolation')", ()), {}))
