@@ -10,7 +10,7 @@ from argparse import Namespace
 import pytest
 
 from pulsed.store.sql.statement import Sql
-from tests.mutation.__main__ import known_before
+from tests.mutation.__main__ import known_before, main
 from tests.mutation.changes import Kind, changes
 from tests.mutation.conditions import conditions
 from tests.mutation.explained import EXPLAINED, reason_for
@@ -139,14 +139,23 @@ def test_a_guard_is_taken_out_with_the_servers_clock_and_with_a_tests():
 
 
 def test_every_explanation_fits_a_mutant():
-    names = [each.name for engine in ("sqlite", "postgres") for each in mutants(engine)]
-    unused = [
-        reason.pattern
-        for reason in EXPLAINED
-        if not any(re.fullmatch(reason.pattern, name) for name in names)
-    ]
+    found = [each for engine in ("sqlite", "postgres") for each in mutants(engine)]
+    unused = [reason.pattern for reason in EXPLAINED if not any(map(reason.fits, found))]
     assert unused == []
     assert all(reason.why.endswith(".") for reason in EXPLAINED)
+
+
+@pytest.mark.parametrize(
+    "engine, name",
+    [
+        ("sqlite", "schedules.last_fires: occurrence IS NOT NULL"),
+        ("postgres", "claiming.levels: limit_key IS NOT NULL"),
+    ],
+)
+def test_how_one_engine_sorts_null_explains_nothing_for_the_other(engine, name):
+    found = [each for both in ("sqlite", "postgres") for each in mutants(both) if each.name == name]
+    assert [each.engine for each in found if reason_for(each) is not None] == [engine]
+    assert len(found) == 2
 
 
 FENCED = re.compile(r"j\.(status = 'RUNNING'|locked_by = r\.worker|lease_token = r\.token)")
@@ -220,6 +229,34 @@ def test_the_score_of_each_engine_is_kept(tmp_path):
     assert '"engine": "postgres, sqlite"' in (tmp_path / "m.json").read_text()
 
 
+@pytest.mark.parametrize(
+    "choice", [["--only", "leases"], ["--kind", "fence"], ["--survivors"], ["--tests", "t.py"]]
+)
+def test_the_figures_of_some_mutants_or_tests_are_not_kept(choice, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--save", *choice])
+    assert "--save keeps the figures of all mutants and tests" in capsys.readouterr().err
+
+
+def test_a_run_of_some_mutants_forgets_nothing_about_others(tmp_path):
+    memory = Memory.of("sqlite", tmp_path)
+    memory.decided = dict.fromkeys(["g.s: a", "g.s: b"], Decided("survived", "", 3, ""))
+    memory.took = 1.5
+    memory.begin_again(["g.s: a", "g.s: c"])
+    assert (list(memory.decided), memory.took) == (["g.s: b"], 1.5)
+    memory.begin_again(["g.s: b"])
+    assert (list(memory.decided), memory.took) == ([], 0.0)
+
+
+def test_what_a_test_killed_that_is_gone_has_no_verdict():
+    verdicts = Verdicts()
+    verdicts.add(Verdict(a_mutant("a"), Outcome.KILLED, "t::x", 3))
+    verdicts.add(Verdict(a_mutant("b"), Outcome.KILLED, "t::gone", 3))
+    verdicts.add(Verdict(a_mutant("c"), Outcome.SURVIVED, "", 3))
+    verdicts.forget_kills_but_of({"t::x"})
+    assert [a_mutant(what) in verdicts for what in "abc"] == [True, False, True]
+
+
 def test_what_was_learned_is_remembered(tmp_path):
     memory = Memory.of("sqlite", tmp_path / "new")
     memory.tests["t::x"] = Known(0.5, ["g.s"])
@@ -240,6 +277,8 @@ def test_a_run_that_is_resumed_takes_over_what_is_decided_and_not_changed_since(
     assert known_before(found, memory, options) == Verdict(found, Outcome.KILLED, "t::x", 3)
     memory.decided[found.name] = Decided("killed", "t::x", 3, "another text")
     assert known_before(found, memory, options) is None
+    memory.decided[found.name] = Decided("survived", "", 3, found.digest)
+    assert known_before(found, memory, options) == Verdict(found, Outcome.SURVIVED, "", 3)
     memory.decided[found.name] = Decided("explained", "", 3, found.digest)  # by a line that is gone
     assert known_before(found, memory, options) is None
 
@@ -266,3 +305,5 @@ def test_a_guard_that_a_test_needs_is_killed_and_one_that_none_needs_is_reported
     assert re.search(r"all +\D*3 +0 +0 +1\n", score), score
     assert "no test needs leases.beat: j.status = 'RUNNING'" in score
     assert "no test needs leases.set_progress" not in score
+    decided = Memory.of(engine, tmp_path).decided
+    assert decided["leases.beat: j.status = 'RUNNING'"].outcome == "survived"

@@ -58,9 +58,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--save", action="store_true", help="keep the figures in docs/reliability/")
     options = parser.parse_args(arguments)
+    if options.save and not is_whole(options):
+        parser.error("--save keeps the figures of all mutants and tests: it goes with no choice")
     engines = [options.engine] if options.engine else ["sqlite", "postgres"]
     scores = [run(engine, options) for engine in engines]
     return int(not all(score.ok for score in scores))
+
+
+def is_whole(options: argparse.Namespace) -> bool:
+    """Whether a run counts all mutants, by what all tests do to the statements of today."""
+    chosen = options.only != [""] or options.kind or options.survivors
+    return not chosen and options.tests == core()
 
 
 def run(engine: str, options: argparse.Namespace) -> Score:
@@ -72,7 +80,7 @@ def run(engine: str, options: argparse.Namespace) -> Score:
         chosen = [each for each in chosen if each.kind.name.lower() in options.kind]
     chosen.sort(key=lambda each: list(Kind).index(each.kind))
     if not options.resume:
-        memory.begin_again()
+        memory.begin_again(each.name for each in chosen)
     known = [known_before(each, memory, options) for each in chosen]
     plugin = Mutating(
         engine,

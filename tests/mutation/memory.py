@@ -6,6 +6,7 @@ It only makes runs faster, and is kept outside of the repository's history.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -58,9 +59,12 @@ class Memory:
             memory.took = stored.get("took", 0.0)
         return memory
 
-    def begin_again(self) -> None:
-        """Forget what the last run decided; what it learned is kept."""
-        self.decided, self.took = {}, 0.0
+    def begin_again(self, mutants: Iterable[str]) -> None:
+        """Forget what was decided about these mutants; what was learned is kept."""
+        for name in mutants:
+            self.decided.pop(name, None)
+        if not self.decided:
+            self.took = 0.0
 
     def save(self) -> None:
         """Write it, at once or not at all."""

@@ -45,6 +45,8 @@ class Mutant:
     """The parts that are taken out of texts: one text for each clock."""
     patch: Callable[[], None] | None = None
     """Changes the code, in a process that ends after it."""
+    engine: str = ""
+    """The engine whose statement it is."""
 
     @property
     def name(self) -> str:
@@ -100,11 +102,12 @@ def mutants(engine: str) -> list[Mutant]:
     by_statement = zip(*map(statements, engines_named(engine)), strict=True)
     found = [mutant for variants in by_statement for mutant in _mutants(variants)]
     found.append(Mutant(SUBMIT, "ON CONFLICT DO NOTHING", Kind.CONFLICT))
-    return found + [
+    found += [
         Mutant(each.place, each.what, each.kind, patch=each.patch)
         for each in CODE
         if each.engine == engine
     ]
+    return [replace(mutant, engine=engine) for mutant in found]
 
 
 def _mutants(variants: Sequence[tuple[str, Sql]]) -> Iterator[Mutant]:
@@ -144,7 +147,7 @@ def together(chosen: Sequence[Mutant]) -> Mutant:
 
     statements = " + ".join(dict.fromkeys(mutant.statement for mutant in chosen))
     what = " and ".join(mutant.what for mutant in chosen)
-    return Mutant(statements, what, chosen[0].kind, removed, patch)
+    return Mutant(statements, what, chosen[0].kind, removed, patch, chosen[0].engine)
 
 
 def without(sql: Sql, parts: AbstractSet[Part]) -> Sql:

@@ -77,8 +77,7 @@ class Mutating:
         self.verdicts = Verdicts()
         for verdict in known:
             self.verdicts.add(verdict)
-        self._mutants = [each for each in mutants if each not in self.verdicts]
-        self._total = len(mutants)
+        self._mutants = mutants
         self.unstable: list[str] = []
         """Tests that killed a mutant, and then fail without one as well."""
 
@@ -90,8 +89,9 @@ class Mutating:
         """Learn what the tests use, then run those of each mutant."""
         self._items = {item.nodeid: item for item in session.items}
         self._learn()
+        self.verdicts.forget_kills_but_of(self._items.keys() & self._memory.tests.keys())
         self._find_users()
-        self._run(self._mutants)
+        self._run(self._to_run())
         self._run_covered()
         if time.monotonic() < self._until:
             self._run_killers_again()
@@ -148,6 +148,11 @@ class Mutating:
 
     # -- mutants ----------------------------------------------------------------------------------
 
+    def _to_run(self) -> list[Mutant]:
+        """Return the mutants without a verdict, then those that have survived so far."""
+        unknown = [each for each in self._mutants if each not in self.verdicts]
+        return [*unknown, *self.verdicts.survivors()]
+
     def _run(self, mutants: Iterable[Mutant]) -> None:
         for mutant in mutants:
             if time.monotonic() < self._until:
@@ -156,6 +161,20 @@ class Mutating:
 
     def _start(self, mutant: Mutant, judge: Callable[[Verdict], None]) -> None:
         tests = self._tests_of(mutant)
+
+        def done(code: int, note: str) -> None:
+            outcome = Outcome.KILLED if code else Outcome.SURVIVED
+            judge(Verdict(mutant, outcome, note if code else "", len(tests)))
+
+        self._run_tests(mutant, tests, self._memory.killers.get(mutant.name, ""), done)
+
+    def _run_tests(
+        self, mutant: Mutant, tests: Sequence[str], suspected: str, done: Callable[[int, str], None]
+    ) -> None:
+        """Run tests of a mutant until one fails that is suspected, or that is of its statement.
+
+        Any other may have failed because the machine was busy: it has to fail twice.
+        """
         items = [self._items[name] for name in tests]
         limits = [self._memory.tests[name].seconds for name in tests]
 
@@ -165,11 +184,13 @@ class Mutating:
                 mutant.patch()
             return int(failing(items, note, limits))
 
-        def done(code: int, note: str) -> None:
-            outcome = Outcome.KILLED if code else Outcome.SURVIVED
-            judge(Verdict(mutant, outcome, note if code else "", len(tests)))
+        def ended(code: int, note: str) -> None:
+            if code != 1 or note not in tests or note == suspected or mutant.statement in note:
+                done(code, note)
+            else:
+                self._run_tests(mutant, tests[tests.index(note) :], note, done)
 
-        self._forks.start(work, done)
+        self._forks.start(work, ended)
 
     def _judge(self, verdict: Verdict) -> None:
         mutant = verdict.mutant
@@ -182,17 +203,16 @@ class Mutating:
         else:
             self._memory.killers.pop(mutant.name, None)
             self._show(f"survived {verdict.tests} tests: {mutant.name}")
-        if len(self.verdicts) % 50 == 0:
+        is_milestone = len(self.verdicts) % 50 == 0
+        if is_milestone or verdict.outcome is Outcome.SURVIVED:
             self._remember()
-            self._show(f"{len(self.verdicts)} of {self._total} mutants")
+        if is_milestone:
+            self._show(f"{len(self.verdicts)} of {len(self._mutants)} mutants")
 
     def _decide(self, verdict: Verdict) -> None:
         """Keep a verdict for a run that goes on with this one."""
-        mutant, kept = verdict.mutant, self._memory.decided
-        kept.pop(mutant.name, None)
-        if verdict.is_final:
-            how = verdict.outcome.value, verdict.killer, verdict.tests
-            kept[mutant.name] = Decided(*how, mutant.digest)
+        how = verdict.outcome.value, verdict.killer, verdict.tests
+        self._memory.decided[verdict.mutant.name] = Decided(*how, verdict.mutant.digest)
 
     def _remember(self) -> None:
         self._memory.took = self._took_before + time.monotonic() - self._began

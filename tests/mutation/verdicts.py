@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import NamedTuple
 
@@ -32,11 +33,6 @@ class Verdict(NamedTuple):
     tests: int
     """How many could have; 0 if it was killed in an earlier run."""
 
-    @property
-    def is_final(self) -> bool:
-        """Whether a run that is resumed need not run it again."""
-        return self.outcome is not Outcome.SURVIVED
-
 
 class Verdicts:
     """The verdicts of a run, by mutant."""
@@ -62,6 +58,12 @@ class Verdicts:
         if self._of[mutant.name].outcome is Outcome.SURVIVED:
             self._of[mutant.name] = self._of[mutant.name]._replace(outcome=Outcome.COVERED)
         return self._of[mutant.name]
+
+    def forget_kills_but_of(self, tests: AbstractSet[str]) -> None:
+        """Keep no verdict of a test that is not there any more."""
+        for name, each in list(self._of.items()):
+            if each.outcome is Outcome.KILLED and each.killer not in tests:
+                del self._of[name]
 
     def survivors(self) -> list[Mutant]:
         """Return those that no test needs, and that nothing explains."""
