@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 from zlib import crc32
 
@@ -50,6 +53,82 @@ async def test_a_pause_does_not_wait_for_other_transactions(backend):
         yours.execute("UPDATE pulse_jobs SET updated_at = updated_at")
         await asyncio.wait_for(store.controls.pause(*QUEUE), 5)
     await store.aclose()
+
+
+@contextlib.contextmanager
+def locking(url: str, lock: str, name: str = "pulsed/claim") -> Iterator[psycopg.Connection[Any]]:
+    """A session of this name, whose transaction has a lock."""
+    with psycopg.connect(url, application_name=name) as session:
+        session.execute(f"LOCK TABLE {lock} MODE")
+        yield session
+
+
+def in_flight(session: psycopg.Connection[Any]) -> int:
+    """Return how many claims a session finds in flight."""
+    statement = Statement(postgres_engine().claiming.in_flight, {})
+    return len(session.execute(statement.sql.text).fetchall())
+
+
+@pytest.mark.parametrize(
+    "lock, name, expected",
+    [
+        ("pulse_jobs IN ROW EXCLUSIVE", "pulsed/claim", 1),
+        ("pulse_jobs IN ROW EXCLUSIVE", "pulsed/sync", 1),
+        ("pulse_jobs IN ROW EXCLUSIVE", "pulsed/work", 0),
+        ("pulse_jobs IN ACCESS SHARE", "pulsed/claim", 0),
+        ("pulse_controls IN ROW EXCLUSIVE", "pulsed/claim", 0),
+    ],
+)
+async def test_a_claim_in_flight_is_guarded_by_its_lock_and_its_name(backend, lock, name, expected):
+    store = backend.open()
+    await store.now()
+    idle = psycopg.connect(backend.url, application_name="pulsed/claim")
+    with contextlib.closing(idle), locking(backend.url, lock, name) as claiming:
+        assert in_flight(idle) == expected
+        assert in_flight(claiming) == 0, "its own transaction"
+    await store.aclose()
+
+
+async def test_a_claim_that_still_waits_for_the_guarded_table_is_not_in_flight(backend):
+    """It takes its snapshot after the lock, so it will see the pause."""
+    store = backend.open()
+    await store.now()
+    waiting = psycopg.connect(backend.url, application_name="pulsed/claim")
+    with contextlib.closing(waiting), locking(backend.url, "pulse_jobs IN SHARE", "shop"):
+        waiting.execute("SELECT 1")  # begins a transaction
+        waiting.pgconn.send_query(b"LOCK TABLE pulse_jobs IN ROW EXCLUSIVE MODE")
+        waits = f"SELECT 1 FROM pg_locks WHERE pid = {waiting.info.backend_pid} AND NOT granted"
+        while not backend.execute(waits):
+            pass
+        with contextlib.closing(backend.connect()) as session:
+            assert in_flight(session) == 0
+        waiting.cancel()
+        while waiting.pgconn.get_result() is not None:
+            pass  # it has stopped waiting
+    await store.aclose()
+
+
+def test_a_claim_in_flight_is_guarded_by_its_database(backend):
+    """Tables of a database that was copied have the same numbers."""
+    with contextlib.closing(backend.connect()) as admin:
+        names = [f"{admin.info.dbname}_{each}" for each in ("one", "two")]
+        urls = [backend.url.replace(admin.info.dbname, name) for name in names]
+        try:
+            admin.execute(f"CREATE DATABASE {names[0]}")
+            with contextlib.closing(psycopg.connect(urls[0], autocommit=True)) as first:
+                first.execute("CREATE TABLE pulse_jobs ()")
+            admin.execute(f"CREATE DATABASE {names[1]} TEMPLATE {names[0]}")
+            with locking(urls[0], "pulse_jobs IN ROW EXCLUSIVE"):
+                found = [counted_in(url) for url in urls]
+        finally:
+            for name in names:
+                admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    assert found == [1, 0]
+
+
+def counted_in(url: str) -> int:
+    with contextlib.closing(psycopg.connect(url)) as session:
+        return in_flight(session)
 
 
 def test_without_a_control_a_claim_is_one_statement():

@@ -135,6 +135,11 @@ EXPLAINED: tuple[Reason, ...] = (
         "before it is for rows that it then leaves out.",
     ),
     Reason(
+        r"claiming\.in_flight: l\.locktype = 'relation'",
+        "Locks of rows, of pages and of an extension name their table as well, but no such lock "
+        "has this mode.",
+    ),
+    Reason(
         r"settling\.settle_children: status = 'WAITING'",
         "It only names fewer parents to wake; the wake asks again whether they wait.",
     ),

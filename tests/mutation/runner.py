@@ -281,6 +281,10 @@ def engine_of(item: pytest.Item) -> str:
     if "remote" in named:
         return "remote"
     fixtures = set(getattr(item, "fixturenames", ()))
-    if "postgres" in named or fixtures & {"postgres_url", "postgres", "only_postgres", "admin"}:
+    if (
+        item.path.name.startswith("test_postgres")
+        or "postgres" in named
+        or fixtures & {"postgres_url", "postgres", "only_postgres", "admin"}
+    ):
         return "postgres"
     return "sqlite"
