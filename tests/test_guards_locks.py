@@ -269,6 +269,20 @@ async def test_a_row_that_another_session_has_locked_is_skipped_and_not_waited_f
     skips_locked(postgres, sql, table, Pick("", given={"span": 60}))
 
 
+async def test_a_locked_tick_is_skipped_though_another_one_is_free(postgres):
+    """If its lock did not name the tick, the free one would stand for the locked one."""
+    store = postgres.open()
+    await store.now()
+    await store.aclose()
+    for tick in (FIRST, HELD):
+        put_row(postgres, "pulse_ticks", {"id": tick})
+    sql = of(postgres.open().engine, "recovery.remove_ticks")
+    with transaction(postgres) as holder, transaction(postgres) as session:
+        holder.execute("SELECT FROM pulse_ticks WHERE id = %s FOR UPDATE", [FIRST])
+        assert run(session, sql, [FIRST]).rowcount == 0
+        assert run(session, sql, [HELD]).rowcount == 1
+
+
 def skips_locked(postgres: PostgresBackend, sql: Sql, table: str, pick: Pick) -> None:
     """Run a statement on a row as it is, and then while another session has locked it."""
     given = {"most": 9, "now": NOW, **pick.given}

@@ -178,6 +178,9 @@ def postgres_alone() -> Iterable[Case]:
     )  # fmt: skip
     yield Case("claiming.claim_plain", {"job": DUE, "fourth": f"{A_LITTLE_EARLIER}, {ENDED}"}, {},
                PLAIN | {"most": 1}, name="behind an ended one")  # fmt: skip
+    yield Case("settling.settle_children", {"job": RUNNING, "other": "status = 'WAITING'"}, {},
+               {"worker": ALICE}, [(JOB, 1, None)], name="beside a parent of none of them",
+               counts=lambda rows: rows[0][0] + len(rows[0][1]))  # fmt: skip
     limited = {"claim_limited": 0, "claim_limited_aged": 0, "claim_limited_suspect": 2}
     for name, crashes in limited.items():
         job = f"{LIMITED_JOB}, crashes = {crashes}"
