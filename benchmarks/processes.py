@@ -154,10 +154,16 @@ def drain(
 def wait_until_done(
     database: Database, batch: Batch, limit: float, workers: Sequence[WorkerProcess] = ()
 ) -> bool:
-    """Wait for the end of the last job; each poll continues where the previous one stopped."""
+    """Wait until all jobs have ended.
+
+    Watching must not slow down what is watched, so the last job is read until it has ended. Then
+    the few that ended after it are waited for, from where the previous poll stopped.
+    """
     give_up = time.monotonic() + limit
     first: Any = batch.first
-    while (first := database.first_unfinished(batch, first)) is not None:
+    while not database.is_finished(batch.last) or (
+        (first := database.first_unfinished(batch, first)) is not None
+    ):
         if time.monotonic() > give_up:
             return False
         for worker in workers:
