@@ -11,6 +11,7 @@ import uvloop
 from saq import Queue, Worker
 
 CONCURRENCY = 100
+CALLERS = 50  # each takes a connection to Redis, of which its client opens 100 at most
 
 url, jobs = sys.argv[1], int(sys.argv[2])
 times: list[float] = []
@@ -26,8 +27,8 @@ async def main() -> None:
     queue = Queue.from_url(url)
     await queue.connect()
     began = time.time()
-    for at in range(0, jobs, 1000):
-        numbers = range(at, min(at + 1000, jobs))
+    for at in range(0, jobs, CALLERS):
+        numbers = range(at, min(at + CALLERS, jobs))
         await asyncio.gather(*(queue.enqueue("noop", number=number) for number in numbers))
     enqueued = time.time() - began
     worker = Worker(queue, [noop], concurrency=CONCURRENCY)

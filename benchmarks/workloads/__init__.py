@@ -81,8 +81,9 @@ The same drain with one and two worker processes, which share the two cores with
         measure_enqueue,
         "Enqueue one by one",
         """\
-One process, one job for each call and commit, through the sync API; bare is a prepared
-single-row INSERT into a table of three columns on an open connection.""",
+One process, one job for each call, through the sync API: one caller, and 10 and 100 threads that
+each call once after the other. Bare is a prepared single-row INSERT into a table of three columns
+on an open connection.""",
         lambda scale: f"{scale.enqueue:,} jobs",
     ),
     "aenqueue": Workload(

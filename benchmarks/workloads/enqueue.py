@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks import bare_postgres, bare_sqlite
@@ -29,12 +31,14 @@ Act = tuple[Callable[..., float], Sequence[Any]]
 
 
 def measure_enqueue(server: Server, results: Results, scale: Scale) -> None:
-    """Enqueue one by one through the sync API."""
+    """Enqueue one by one through the sync API, with several threads at once."""
     database = server.database()
     acts: dict[str, Act] = {
         BARE[server.engine]: bare_singly(database, scale.enqueue),
         PULSED: (enqueue_singly, (database.url, scale.enqueue)),
     }
+    for callers in CALLERS[1:]:
+        acts[at_once(callers)] = (enqueue_at_once, (database.url, scale.enqueue, callers))
     for _ in range(scale.repeat):
         _take_turns(server, results, "enqueue", acts, scale.enqueue)
 
@@ -117,6 +121,27 @@ def enqueue_singly(url: str, jobs: int) -> float:
         began = time.perf_counter()
         for number in range(jobs):
             job.enqueue(number)
+        return time.perf_counter() - began
+
+
+def enqueue_at_once(url: str, jobs: int, callers: int) -> float:
+    """Enqueue from several threads, as a web server with a pool of threads does."""
+    with Pulse(url) as app, ThreadPoolExecutor(callers) as threads:
+        job = declare(app).noop
+        everybody = threading.Barrier(callers + 1)
+
+        def caller(numbers: range) -> None:
+            job.enqueue(0)  # connects
+            everybody.wait()
+            for number in numbers:
+                job.enqueue(number)
+
+        shares = [range(jobs)[first::callers] for first in range(callers)]
+        calling = [threads.submit(caller, share) for share in shares]
+        everybody.wait()
+        began = time.perf_counter()
+        for call in calling:
+            call.result()
         return time.perf_counter() - began
 
 
