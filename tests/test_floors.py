@@ -8,9 +8,11 @@ from uuid import UUID
 import pytest
 
 from pulsed.model.outcome import Released
+from pulsed.store.sql.columns import ASSIGNED
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs import claim as claim_verb
+from pulsed.store.verbs.engine import Claim
 from pulsed.store.verbs.floors import (
     BELIEVED,
     FULL_SCAN_INTERVAL,
@@ -360,3 +362,17 @@ def test_a_short_look_asks_nothing_more():
     floors = Floors(time)
     claiming = claim_verb.claim(postgres_engine(), ALICE, "q", NO_TOPICS, 5, floors)
     assert far_away(claiming, time, 0.01, 0.0) == ["levels", "claim"]
+
+
+def test_a_full_scan_beside_a_claim_does_not_make_it_forget_its_jobs():
+    """They are leased: their worker would wait for their leases to expire."""
+    time = Time()
+    floors = after_a_look(time, 0)
+    claiming = claim_verb.claim_due(postgres_engine(), Claim(ALICE, "q", NO_TOPICS), 1, floors)
+    next(claiming)
+    time.now += FULL_SCAN_INTERVAL
+    look_again(floors, time, took=0.0)
+    row = tuple({"next_run_at": 0.0, "priority": 0, "id": UUID(int=7)}.get(n) for n in ASSIGNED)
+    with pytest.raises(StopIteration) as returned:
+        claiming.send([row])
+    assert returned.value.value == [row]

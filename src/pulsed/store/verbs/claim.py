@@ -39,9 +39,12 @@ def claim_due(engine: Engine, wanted: Claim, limit: int, floors: Floors) -> Scri
     """Lease due jobs, best first, as part of a verb."""
     walk = floors.walk()
     claimed: list[Row] = []
-    if not walk.must_scan_fully:
+    # Asked once: after a claim beside this one the answer may be another, and a scan would forget
+    # the jobs that this one has leased.
+    must_scan_fully = walk.must_scan_fully
+    if not must_scan_fully:
         claimed = yield from _visit(engine, wanted, limit, walk)
-    if walk.must_scan_fully or (not claimed and walk.may_scan_fully):
+    if must_scan_fully or (not claimed and walk.may_scan_fully):
         claimed = yield from _full_scan(engine, wanted, limit, floors, walk)
     if walk.is_surprising:
         head = {"queue": wanted.queue, "names": wanted.topics.names, "most": MANY}
