@@ -30,6 +30,7 @@ SCHEMA = "pulsed_plans"
 ENGINE = postgres_engine(SCHEMA)
 
 BY_ID = ("pulse_jobs_pkey", "id = ANY")
+BY_PLACE = (None, "ctid = ANY")  # without an index
 DUE = ("pulse_jobs_unlimited", "queue")
 CLAIMABLE = ("pulse_jobs_unlimited", "")
 LIMITED = ("pulse_jobs_limited", "queue")
@@ -46,7 +47,7 @@ PLANS = {
     "levels": [DUE, SUSPECTS, LIMITED],
     "others_first": [DUE],
     "claim": [DUE, DUE, DUE, BY_ID],
-    "claim_plain": [DUE, DUE, DUE, BY_ID],
+    "claim_plain": [DUE, DUE, DUE, BY_PLACE],
     "claim_suspect": [DUE, DUE, SUSPECTS, ("pulse_jobs_suspects", ""), BY_ID],
     "claim_governed": [DUE, DUE, DUE, BY_ID],
     "claim_aged": [DUE, DUE, DUE, BY_ID, BY_ID],
@@ -135,7 +136,7 @@ def is_as_expected(scans, expected):
     """Whether the scans are exactly the expected index lookups."""
     left = list(expected)
     for node in scans:
-        index, condition = node.get("Index Name"), node.get("Index Cond", "")
+        index, condition = node.get("Index Name"), node.get("Index Cond", node.get("TID Cond", ""))
         fitting = [one for one in left if one[0] == index and one[1] in condition]
         if not fitting:
             return False
