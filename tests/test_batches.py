@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsed import Context, Pulse
-from pulsed.batches import TRANSACTION, Limits, batches, halves, text_size
+from pulsed.batches import TRANSACTION, Gathering, Limits, batches, halves, text_size
 from pulsed.client import jobtype
 from pulsed.engine.worker import settler as settling
 from pulsed.engine.worker.settler import Settler
@@ -52,6 +52,14 @@ def test_batches_are_as_large_as_they_may_be_and_lose_nothing(sizes, items, tota
         assert sum(batch) <= total or len(batch) == 1
     for batch, following in pairwise(found):
         assert len(batch) == items or sum(batch) + following[0] > total or sum(batch) >= total
+
+
+@given(st.lists(st.lists(st.integers(0, 20))), st.integers(1, 8), st.integers(1, 60))
+def test_items_that_are_added_together_make_the_same_batches(groups, items, total):
+    gathering = Gathering(int, Limits(items, total))
+    found = [batch for group in groups for batch in gathering.extend(group)]
+    found += [rest] if (rest := gathering.take()) else []
+    assert found == list(batches(chain.from_iterable(groups), int, Limits(items, total)))
 
 
 def test_an_item_may_count_for_several():

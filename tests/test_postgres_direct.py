@@ -3,7 +3,9 @@
 import pytest
 
 from pulsed.errors import StorageRefused
+from pulsed.model.ids import new_job_ids
 from pulsed.model.job import Status
+from pulsed.model.job_batch import JobBatch
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import direct as postgres_direct
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
@@ -23,6 +25,10 @@ def store(request, postgres_url):
 
 
 def submit(store, *jobs):
+    return submit_all(store, jobs)
+
+
+def submit_all(store, jobs):
     return run_blocking(store.submit(jobs)).new
 
 
@@ -43,6 +49,15 @@ def test_text_arrives_as_it_was_sent(store):
     assert submit(store, jobs[0]) == 1
     assert submit(store, *jobs) == len(jobs) - 1
     assert payloads(store, *jobs) == [job.payload for job in jobs]
+
+
+@pytest.mark.parametrize("is_untried", [False, True])
+def test_ids_that_were_made_together_arrive_in_the_binary_format(store, is_untried):
+    texts = [f'"{text}"' for text in ("Grüße 🎉", "{a,b}", "")]
+    batch = JobBatch(a_job(), new_job_ids(3), texts, is_untried=is_untried)
+    assert submit_all(store, batch) == 3
+    assert payloads(store, *batch) == texts
+    assert submit_all(store, batch) == 0
 
 
 @pytest.mark.parametrize("more", [0, 2])

@@ -69,6 +69,17 @@ class Gathering(Generic[T]):
         if self._number >= self._limits.items or self._bytes >= self._limits.bytes:
             yield self.take()
 
+    def extend(self, items: Sequence[T]) -> Iterator[list[T]]:
+        """Add items as ``add`` does one by one, but at once if all of them fit."""
+        size, number = sum(map(self._size, items)), self._number + len(items)
+        if number < self._limits.items and self._bytes + size < self._limits.bytes:
+            self._items += items
+            self._number = number
+            self._bytes += size
+            return
+        for item in items:
+            yield from self.add(item)
+
     def take(self) -> list[T]:
         """Return the items of the batch, and start a new one."""
         items, self._items = self._items, []

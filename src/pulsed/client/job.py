@@ -25,6 +25,7 @@ from pulsed.errors import (
 from pulsed.handler import Handler, Registry
 from pulsed.handler.envelope import plain_value, readable
 from pulsed.model.job import JobRow, NewJob, Status
+from pulsed.model.job_batch import UnreadJob
 from pulsed.model.lifecycle import TERMINAL
 from pulsed.store.blocking import blocking, pause
 
@@ -60,17 +61,16 @@ class Job(Generic[R_co]):
     its submission, known without reading it back; ``refresh()`` reads the row.
     """
 
-    __slots__ = ("_client", "_handler", "_snapshot", "id", "is_new")
+    __slots__ = ("_client", "_handler", "_latest", "is_new")
 
     def __init__(
         self,
         client: Client,
-        snapshot: JobRow | NewJob,
+        snapshot: JobRow | NewJob | UnreadJob,
         handler: Handler[R_co] | None = None,
         *,
         is_new: bool | None = False,
     ) -> None:
-        self.id: UUID = snapshot.id
         self.is_new = is_new
         """Whether the enqueue that returned this ``Job`` stored it.
 
@@ -78,7 +78,7 @@ class Job(Generic[R_co]):
         stored before: that stays as it is, and ``refresh()`` reads it. None if that is not known:
         the enqueue was retried after an answer of the database was lost, and then found the job."""
         self._client = client
-        self._snapshot = snapshot
+        self._latest = snapshot
         self._handler = handler
 
     def __reduce__(self) -> NoReturn:
@@ -88,11 +88,23 @@ class Job(Generic[R_co]):
         )
 
     @property
+    def id(self) -> UUID:
+        """Its id, known before it is stored."""
+        return self._snapshot.id
+
+    @property
     def row(self) -> JobRow:
         """The snapshot, as a row."""
-        if isinstance(self._snapshot, NewJob):
-            self._snapshot = _as_submitted(self._snapshot)
-        return self._snapshot
+        snapshot = self._snapshot
+        if isinstance(snapshot, NewJob):
+            self._latest = snapshot = _as_submitted(snapshot)
+        return snapshot
+
+    @property
+    def _snapshot(self) -> JobRow | NewJob:
+        if isinstance(self._latest, UnreadJob):
+            self._latest = self._latest.read()
+        return self._latest
 
     @property
     def topic(self) -> str:
@@ -237,7 +249,7 @@ class Job(Generic[R_co]):
 
     async def arefresh(self) -> Job[R_co]:
         """Take a new snapshot and return this job."""
-        self._snapshot = await read_one(self._client.store(), self.id)
+        self._latest = await read_one(self._client.store(), self.id)
         return self
 
     async def aresult(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - blocks too
@@ -326,7 +338,7 @@ class Job(Generic[R_co]):
         return self.decode_result(row.result)
 
     def _noted(self, status: Status) -> Status:
-        self._snapshot = msgspec.structs.replace(self.row, status=status)
+        self._latest = msgspec.structs.replace(self.row, status=status)
         return status
 
     def __str__(self) -> str:

@@ -62,7 +62,11 @@ class JobMaker:
         rest = iter(calls)
         if self._template is not None:
             first: list[Bound[Any]] = []
-            for payloads in batches(self._payloads(rest, limits.items, first), text_size, limits):
+            gathering: Gathering[str] = Gathering(text_size, limits)
+            for some in self._payloads(rest, limits.items, first):
+                for payloads in gathering.extend(some):
+                    yield self._batch(self._template, payloads)
+            if payloads := gathering.take():
                 yield self._batch(self._template, payloads)
             rest = chain(first, rest)
         yield from batches(map(self.one, rest), _size_of, limits)
@@ -84,7 +88,7 @@ class JobMaker:
 
     def _payloads(
         self, calls: Iterator[Bound[Any]], batch: int, other: list[Bound[Any]]
-    ) -> Iterator[str]:
+    ) -> Iterator[list[str]]:
         """Yield the payloads of calls until some are no tuples, which are left in ``other``.
 
         No more are taken from the source than belong to one batch of so many.
@@ -95,7 +99,7 @@ class JobMaker:
                 other += some
                 return
             payloads = self._encoded(some)
-            yield from payloads
+            yield payloads
             size = min(LARGEST_SLICE, SLICE_BYTES // max(map(text_size, payloads)) or 1)
             room = room - len(some) or batch
 
@@ -103,7 +107,7 @@ class JobMaker:
         return self._handler.encode_many(cast("Sequence[tuple[Any, ...]]", calls))
 
     def _batch(self, template: NewJob, payloads: Sequence[str]) -> JobBatch:
-        return JobBatch(template, new_job_ids(len(payloads)), payloads)
+        return JobBatch(template, new_job_ids(len(payloads)), payloads, is_untried=True)
 
     def _without_conn(self, call: Call[Any]) -> dict[str, Any]:
         """Return the options of a call; its ``conn`` must be the one that stores all calls."""

@@ -46,7 +46,7 @@ from pulsed.handler.options import EXPIRY, checked_count
 from pulsed.handler.registry import ONE_ID
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobRow, NewJob
-from pulsed.model.job_batch import ids_of
+from pulsed.model.job_batch import JobBatch, ids_of
 from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
 from pulsed.store.results import Submitted
 from pulsed.wording import counted
@@ -281,7 +281,8 @@ class JobType(Generic[P, R_co]):
         stored, done = await self._store(jobs)
         client, handler = self._client(), self.handler
         if done.new == done.total:
-            return [Job(client, job, handler, is_new=True) for job in stored]
+            snapshots = stored.unread() if isinstance(stored, JobBatch) else stored
+            return [Job(client, snapshot, handler, is_new=True) for snapshot in snapshots]
         return [
             Job(client, job, handler, is_new=done.is_new(position))
             for position, job in enumerate(stored)

@@ -8,11 +8,13 @@ a wrong argument fails where it was passed and not in a worker an hour later.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,7 +75,6 @@ class Codec:
         self._required = [p.name for p in parameters if p.default is p.empty]
         struct = self._arguments_struct()
         self._arguments = msgspec.json.Decoder(struct, dec_hook=from_plain)
-        self._arguments_of_many = msgspec.json.Decoder(list[struct], dec_hook=from_plain)  # type: ignore[valid-type]
         self._by_name = self._naming()
         self._has_objects = any(map(_takes_objects, self._hints.values()))
         self._result_name = f"The result of {topic!r}"
@@ -105,20 +106,26 @@ class Codec:
 
     def _encoded_plain(self, calls: Sequence[tuple[Any, ...]]) -> list[str] | None:
         """Return the payloads of calls with all arguments and plain data; None for others."""
-        names = self._positional
-        if self._has_objects or len(names) < len(self._hints):
+        if self._has_objects or len(self._positional) < len(self._hints):
             return None
         try:
-            named = [dict(zip(names, call, strict=True)) for call in calls]
-            encoded = encode_plain(self._payload, named)
+            encoded = encode_plain(self._payload, list(starmap(self._call, calls)))
             if encoded is None:
                 return None
-            arrived = self._arguments_of_many.decode(b"[%b]" % b",".join(encoded))
+            lines, payloads = encoded
+            arrived = self._arguments.decode_lines(lines)
         except Exception:  # noqa: BLE001 - one by one, the call at fault is found
             return None
-        if not is_same_plain(list(calls), list(map(astuple, arrived))):
-            return None
-        return [data.decode() for data in encoded]
+        return payloads if is_same_plain(list(calls), list(map(astuple, arrived))) else None
+
+    @functools.cached_property
+    def _call(self) -> type[msgspec.Struct]:
+        """The arguments of a call by position: encoded like a dict of them, and made faster."""
+        fields = [
+            (f"f{index}", Any, msgspec.field(name=name))
+            for index, name in enumerate(self._positional)
+        ]
+        return msgspec.defstruct("Call", fields, gc=False)
 
     def encode_json(self, arguments: Mapping[str, Any]) -> str:
         """Return the payload of named arguments, each plain JSON or of the type of its hint."""

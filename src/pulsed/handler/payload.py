@@ -14,7 +14,7 @@ import functools
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -67,17 +67,21 @@ def encode_payload(what: str, value: Any) -> str:
     return text
 
 
-def encode_plain(what: str, values: Iterable[Any]) -> list[bytes] | None:
-    """Encode values as ``encode_payload`` does; None if one of them has to be checked by itself."""
-    encoded = list(map(ENCODER.encode, values))
-    if sum(map(len, encoded)) > MOST_AT_ONCE:
+def encode_plain(what: str, values: Sequence[Any]) -> tuple[bytes, list[str]] | None:
+    """Encode values as ``encode_payload`` does; None if one of them has to be checked by itself.
+
+    Returns them as lines of JSON, which has no line ends of its own, and as the text of each.
+    """
+    lines = ENCODER.encode_lines(values)
+    if len(lines) > MOST_AT_ONCE:
         return None
-    every = b"\n".join(encoded)
-    if b"null" in every or rb"\u0000" in every or b'nan":' in every or b'inf":' in every:
+    if b"null" in lines or rb"\u0000" in lines or b'nan":' in lines or b'inf":' in lines:
         return None
-    for data in encoded:
-        _check_text(what, data)
-    return encoded
+    *texts, _ = lines.decode().split("\n")
+    for text in texts:
+        if len(text) > 2 * MAX_DEPTH:
+            _check_text(what, text.encode())
+    return lines, texts
 
 
 def encode_by_name(topic: str, payload: Mapping[str, Any]) -> str:

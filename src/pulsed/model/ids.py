@@ -6,8 +6,12 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import overload
 from uuid import UUID, SafeUUID
+
+import msgspec
 
 _id_lock = threading.Lock()
 _last_instant = 0
@@ -35,8 +39,54 @@ def new_job_id() -> UUID:
     return _uuid7(instant, random)
 
 
-def new_job_ids(count: int) -> list[UUID]:
-    """Return so many ids, as ``new_job_id`` would one by one, in a third of the time.
+class JobIds(Sequence[UUID]):
+    """Ids in one piece of memory, as stores write them. A ``UUID`` is made when one is read."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        """16 bytes for each."""
+
+    def __len__(self) -> int:
+        return len(self.data) // ID_BYTES
+
+    @overload
+    def __getitem__(self, place: int) -> UUID: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> JobIds: ...
+
+    def __getitem__(self, place: int | slice) -> UUID | JobIds:
+        if isinstance(place, slice):
+            return JobIds(b"".join(self.each()[place]))
+        at = range(0, len(self.data), ID_BYTES)[place]
+        return UUID(bytes=self.data[at : at + ID_BYTES])
+
+    def __iter__(self) -> Iterator[UUID]:
+        # Decoded in C, in half the time of ``uuid_of``.
+        count = struct.pack(">BI", 0xDD, len(self))  # the beginning of an array in MessagePack
+        return iter(_UUIDS.decode(count + self.each_after(b"\xc4\x10")))
+
+    def each(self) -> Sequence[bytes]:
+        """Return the bytes of each id."""
+        return struct.unpack(f"{ID_BYTES}s" * len(self), self.data)
+
+    def each_after(self, head: bytes) -> bytes:
+        """Return the bytes of all ids, with the same ``head`` before each of them."""
+        step = len(head) + ID_BYTES
+        made = bytearray((head + bytes(ID_BYTES)) * len(self))
+        for place in range(ID_BYTES):
+            made[len(head) + place :: step] = self.data[place::ID_BYTES]
+        return bytes(made)
+
+
+ID_BYTES = 16
+_UUIDS = msgspec.msgpack.Decoder(list[UUID])
+
+
+def new_job_ids(count: int) -> JobIds:
+    """Return so many ids, as ``new_job_id`` would one by one, in a fifth of the time.
 
     They are a 1/4096 of a millisecond apart, so that the last of many is some milliseconds ahead.
     """
@@ -45,8 +95,30 @@ def new_job_ids(count: int) -> list[UUID]:
     with _id_lock:
         first = max(instant, _last_instant + 1)
         _last_instant = first + count - 1
-    randoms = struct.unpack(f"{count}Q", os.urandom(8 * count))
-    return [_uuid7(at, random) for at, random in enumerate(randoms, first)]
+    times = struct.pack(f">{count}Q", *chain.from_iterable(_first_halves(first, count)))
+    randoms = bytearray(os.urandom(8 * count))
+    randoms[::8] = randoms[::8].translate(_WITH_VARIANT)
+    data = bytearray(ID_BYTES * count)
+    for place in range(8):
+        data[place::ID_BYTES] = times[place::8]
+        data[place + 8 :: ID_BYTES] = randoms[place::8]
+    return JobIds(bytes(data))
+
+
+def _first_halves(first: int, count: int) -> Iterator[range]:
+    """Yield the upper 64 bits of the ids of so many instants: time, version, part of a millisecond.
+
+    Those of one millisecond are numbers in a row.
+    """
+    end = first + count
+    while first < end:
+        next_millisecond = (first >> 12) + 1 << 12
+        lowest = (first >> 12) << 16 | 0x7 << 12 | first & 0xFFF
+        yield range(lowest, lowest + min(end, next_millisecond) - first)
+        first = next_millisecond
+
+
+_WITH_VARIANT = bytes(0b10 << 6 | byte & 0x3F for byte in range(256))
 
 
 def _uuid7(instant: int, random: int) -> UUID:

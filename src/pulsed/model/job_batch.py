@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import overload
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
+from pulsed.model.ids import JobIds
 from pulsed.model.job import JobRow, NewJob
 
 
@@ -17,12 +20,21 @@ class JobBatch(Sequence[NewJob]):
     Stores write its two columns, without a ``NewJob`` for each row; one is made when it is read.
     """
 
-    __slots__ = ("ids", "payloads", "template")
+    __slots__ = ("ids", "is_untried", "payloads", "template")
 
-    def __init__(self, template: NewJob, ids: Sequence[UUID], payloads: Sequence[str]) -> None:
+    def __init__(
+        self,
+        template: NewJob,
+        ids: JobIds,
+        payloads: Sequence[str],
+        *,
+        is_untried: bool = False,
+    ) -> None:
         self.template = template
         self.ids = ids
         self.payloads = payloads
+        self.is_untried = is_untried
+        """Whether its ids were made for it, and no attempt to store them has been made yet."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -43,6 +55,22 @@ class JobBatch(Sequence[NewJob]):
         for job_id, payload in zip(self.ids, self.payloads, strict=True):
             yield replace(template, id=job_id, payload=payload)
 
+    def unread(self) -> Iterable[UnreadJob]:
+        """Return its jobs for somebody who may never look at them."""
+        return map(partial(UnreadJob, self.template), self.ids.each(), self.payloads)
+
+
+class UnreadJob(msgspec.Struct, frozen=True, gc=False):
+    """A job of a batch, and nothing else of that batch; a third of the price of a ``NewJob``."""
+
+    template: NewJob
+    id: bytes
+    payload: str
+
+    def read(self) -> NewJob:
+        """Return the job."""
+        return replace(self.template, id=UUID(bytes=self.id), payload=self.payload)
+
 
 def kinds_of(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     """Return jobs among which all options of the given ones are found: of a batch, its template."""
@@ -51,4 +79,4 @@ def kinds_of(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
 
 def ids_of(jobs: Sequence[NewJob | JobRow]) -> Sequence[UUID]:
     """Return the ids of jobs."""
-    return jobs.ids if isinstance(jobs, JobBatch) else [job.id for job in jobs]
+    return list(jobs.ids) if isinstance(jobs, JobBatch) else [job.id for job in jobs]

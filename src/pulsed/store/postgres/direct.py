@@ -12,8 +12,11 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
+
+Value: TypeAlias = str | bytes | None
+"""A parameter: in the text format, or as bytes in the binary one."""
 
 Prepared: TypeAlias = dict[str, bytes]
 """The names of one connection's prepared statements, by text; the driver keeps its own."""
@@ -27,7 +30,7 @@ _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 def count(
     connection: psycopg.Connection[Any],
     text: str,
-    values: Sequence[str | None],
+    values: Sequence[Value],
     prepared: Prepared | None,
 ) -> int:
     """Run a statement and return how many rows it changed; ``prepared`` None: do not prepare."""
@@ -37,7 +40,7 @@ def count(
 def counted_row(
     connection: psycopg.Connection[Any],
     text: str,
-    values: Sequence[str | None],
+    values: Sequence[Value],
     prepared: Prepared | None,
 ) -> tuple[int, *tuple[str | None, ...]]:
     """Run a statement that ``counts_itself`` and return its row: the number, then texts."""
@@ -50,24 +53,31 @@ def counted_row(
 def _run(
     connection: psycopg.Connection[Any],
     text: str,
-    values: Sequence[str | None],
+    values: Sequence[Value],
     prepared: Prepared | None,
 ) -> PGresult:
     libpq, encoding = connection.pgconn, connection.info.encoding
     encoded = [None if value is None else _encoded(value, encoding) for value in values]
+    formats = [_format(value) for value in values] if bytes in map(type, values) else None
     if prepared is not None and (text in prepared or len(prepared) < MOST_PREPARED):
         if text not in prepared:
             name = b"pulsed_%d" % len(prepared)
             libpq.send_prepare(name, text.encode(encoding))
             _answer(connection, encoding)
             prepared[text] = name
-        libpq.send_query_prepared(prepared[text], encoded)
+        libpq.send_query_prepared(prepared[text], encoded, formats)
     else:
-        libpq.send_query_params(text.encode(encoding), encoded)
+        libpq.send_query_params(text.encode(encoding), encoded, None, formats)
     return _answer(connection, encoding)
 
 
-def _encoded(value: str, encoding: str) -> bytes:
+def _format(value: Value) -> Format:
+    return Format.BINARY if isinstance(value, bytes) else Format.TEXT
+
+
+def _encoded(value: str | bytes, encoding: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
     if "\0" in value:  # libpq would end the text there
         raise psycopg.DataError("PostgreSQL text cannot contain NUL")
     return value.encode(encoding)

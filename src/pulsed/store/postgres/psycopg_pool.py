@@ -18,7 +18,7 @@ from pulsed.store.postgres.direct import count, counted_row
 from pulsed.store.postgres.errors import lost_the_server
 from pulsed.store.postgres.psycopg_connection import Connector, PsycopgConnection
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
-from pulsed.store.postgres.values import arguments, texts
+from pulsed.store.postgres.values import arguments, column_of, texts
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.verbs.script import Verb, drive
 
@@ -109,7 +109,7 @@ class ThreadPool:
         opening = self._sessions.opening(verb, Lane.SYNC)
 
         def execute(statement: Statement) -> Rows:
-            values = texts(arguments(statement, self._clock))
+            values = texts(arguments(statement, self._clock, column_of))
             sql, prepared = statement.sql, connection.prepared if prepare else None
             if sql.counted:
                 return [(count(connection, sql.text, values, prepared),)]

@@ -3,34 +3,52 @@
 A batch is passed as one array per column. asyncpg takes Python values; for psycopg all values are
 written as text, and the server infers their types from the statement's casts. That makes one
 prepared statement for each text whatever the values are, and is four times faster than psycopg's
-list adapter, which also refuses a list of 1 and 2.5.
+list adapter, which also refuses a list of 1 and 2.5. Only ids that were made together are written
+as the server stores them, which saves it a tenth of the insertion.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from pulsed.model.ids import ID_BYTES, JobIds
 from pulsed.store.sql.statement import Statement
 
 
-def arguments(statement: Statement, clock: Callable[[], datetime] | None) -> list[Any]:
-    """Return the values for ``$1``, ``$2`` and so on."""
+def arguments(
+    statement: Statement,
+    clock: Callable[[], datetime] | None,
+    column: Callable[[Sequence[Any]], Any] = list,
+) -> list[Any]:
+    """Return the values for ``$1``, ``$2`` and so on; ``column`` makes one of a batch."""
     sql = statement.sql
     values: dict[str, Any] = dict(statement.params)
     if sql.columns:
         columns = statement.by_column() or [()] * len(sql.columns)
-        values.update(zip(sql.columns, map(list, columns), strict=True))
+        values.update(zip(sql.columns, map(column, columns), strict=True))
     if clock is not None and "now" in sql.names:
         values["now"] = clock()
     return [values[name] for name in sql.names]
 
 
-def texts(values: Sequence[Any]) -> list[str | None]:
-    """Return values in PostgreSQL's text format."""
+def texts(values: Sequence[Any]) -> list[Any]:
+    """Return values in PostgreSQL's text format, and bytes as they are."""
     return [_array(value) if isinstance(value, list) else _text(value) for value in values]
+
+
+def column_of(values: Sequence[Any]) -> list[Any] | bytes:
+    """Return a column of a batch: as bytes in PostgreSQL's binary format if that costs nothing."""
+    if not isinstance(values, JobIds):
+        return list(values)
+    head = struct.pack(">iiIii", 1, 0, _UUID_TYPE, len(values), 1)  # one dimension, without NULLs
+    return head + values.each_after(ID_BYTES.to_bytes(4))
+
+
+_UUID_TYPE = 2950
 
 
 def _array(values: list[Any]) -> str:
@@ -47,15 +65,15 @@ def _array(values: list[Any]) -> str:
 
 
 def _element(value: Any) -> str:
-    return _quoted(value) if isinstance(value, str) else _text(value) or "NULL"
+    return _quoted(value) if isinstance(value, str) else str(_text(value) or "NULL")
 
 
 def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
+def _text(value: Any) -> str | bytes | None:
+    if value is None or isinstance(value, (str, bytes)):
         return value
     if isinstance(value, UUID):
         return value.hex

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from pulsed.model.ids import JobIds
 from pulsed.model.timetable import to_micros
 from pulsed.store.sql.statement import Rows, Sql, Statement
 from pulsed.store.sqlite.dialect import ID, TOKEN, has_records
@@ -75,7 +76,7 @@ def _at_once(
     ids = bytearray()
     places: dict[bytes, int] = {}
     if sql.id_by_place:
-        _offsets(columns.pop(0), ids)
+        ids += _packed(columns.pop(0))
     elif has_records(sql.columns):
         ids += _records(columns.pop(0), columns.pop(0))
     encoded = [_encodable(column, ids, places) for column in columns]
@@ -140,11 +141,20 @@ def _token(number: int) -> bytes:
 def _offsets(column: Sequence[UUID], ids: bytearray) -> Iterable[int]:
     """Append UUIDs to ``ids``, and return the offset of each."""
     first = len(ids) + 1
-    ids += b"".join([value.int.to_bytes(16) for value in column])
+    ids += _packed(column)
     return range(first, len(ids) + 1, 16)
 
 
+def _packed(column: Sequence[UUID]) -> bytes:
+    """Return the bytes of UUIDs."""
+    if isinstance(column, JobIds):
+        return column.data
+    return b"".join([value.int.to_bytes(ID) for value in column])
+
+
 def _length(column: Sequence[Any]) -> int:
+    if isinstance(column, JobIds):
+        return 0
     return sum(len(value) for value in column if isinstance(value, str))
 
 
