@@ -16,30 +16,60 @@ from pulsed.handler import Handler
 from pulsed.handler.codec import CHECKED_TOGETHER
 from pulsed.model.backoff import Backoff
 from pulsed.model.ids import new_job_id, new_job_ids
+from pulsed.model.job import Status
 from pulsed.model.job_batch import JobBatch, ids_of, kinds_of
 from pulsed.store.sqlite import values
-from tests.support.jobs import a_job, row
+from tests.support.faults import Fault
+from tests.support.jobs import EVERYTHING, a_job, row
 
 MANY = 2 * CHECKED_TOGETHER + 7
 
 
-def a_batch(count: int, **fields: Any) -> JobBatch:
+def a_batch(count: int, *, is_untried: bool = False, **fields: Any) -> JobBatch:
     payloads = [f'{{"n":{n}}}' for n in range(count)]
-    return JobBatch(a_job(**fields), new_job_ids(count), payloads)
+    return JobBatch(a_job(**fields), new_job_ids(count), payloads, is_untried=is_untried)
 
 
 # -- ids ------------------------------------------------------------------------------------------
 
 
 def test_ids_made_together_continue_those_made_one_by_one():
-    made = [new_job_id(), *new_job_ids(3_000), new_job_id(), *new_job_ids(2), *new_job_ids(0)]
+    made = [new_job_id(), *new_job_ids(9_000), new_job_id(), *new_job_ids(2), *new_job_ids(0)]
     assert made == sorted(made)
-    assert len(set(made)) == len(made) == 3_004
+    assert len(set(made)) == len(made) == 9_004
     assert {(each.version, each.variant) for each in made} == {(7, made[0].variant)}
 
 
 def test_ids_made_together_have_random_parts_of_their_own():
     assert len({each.int & (1 << 62) - 1 for each in new_job_ids(1_000)}) == 1_000
+
+
+@pytest.mark.parametrize("part", [0, 1, 4_000, 4_095])
+def test_ids_made_together_are_those_of_their_instants(monkeypatch, part):
+    """Each part of a millisecond has its id, and the next millisecond follows the last part."""
+    randoms = bytes(range(256)) * 320
+    monkeypatch.setattr("pulsed.model.ids.os.urandom", lambda count: randoms[:count])
+    monkeypatch.setattr("pulsed.model.ids._last_instant", (1 << 59) + part - 1)
+    lower = [int.from_bytes(randoms[at : at + 8]) for at in range(0, 80_000, 8)]
+    expected = [
+        UUID(int=((1 << 59) + n >> 12) << 80 | 7 << 76 | (n & 4_095) << 64 | 2 << 62 | low % 2**62)
+        for n, low in enumerate(lower, part)
+    ]
+    assert list(new_job_ids(10_000)) == expected
+
+
+def test_ids_made_together_are_read_as_a_sequence():
+    ids = new_job_ids(5)
+    each = list(ids)
+    assert [ids[n] for n in range(5)] == each == [UUID(bytes=data) for data in ids.each()]
+    assert (ids[-1], list(ids[1:3]), list(ids[::-2]), len(ids)) == (
+        (each[-1], each[1:3], each[::-2], 5)
+    )
+    assert ids.data == b"".join(one.bytes for one in each)
+    assert ids.each_after(b"ab") == b"".join(b"ab" + one.bytes for one in each)
+    assert {type(one) for one in each} == {UUID}
+    with pytest.raises(IndexError):
+        ids[5]
 
 
 def test_ids_made_together_do_not_go_back_with_the_clock(monkeypatch):
@@ -77,9 +107,9 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("options", [{}, OPTIONS], ids=["none", "many"])
-async def test_a_batch_is_stored_as_its_jobs_would_be(store, options):
-    template = a_job(**options)
-    batch = JobBatch(template, new_job_ids(2), ['{"n":1}', '{"n":2}'])
+@pytest.mark.parametrize("is_untried", [False, True])
+async def test_a_batch_is_stored_as_its_jobs_would_be(store, options, is_untried):
+    batch = a_batch(2, is_untried=is_untried, **options)
     alone = replace(batch[0], id=new_job_id())
     await store.submit([alone])
     assert (await store.submit(batch)).new == 2
@@ -94,6 +124,50 @@ async def test_a_batch_answers_for_each_of_its_jobs(store):
     assert (answer.existing, answer.new) == (frozenset({1, 4}), 4)
     assert [(await row(store, job.id)).payload for job in batch] == list(batch.payloads)
     assert (await store.submit(batch)).existing == frozenset(range(6))
+
+
+async def test_an_untried_batch_is_stored_once_whatever_answers_get_lost(store, when, times):
+    batch = a_batch(6, is_untried=True)
+    fault = Fault(store, "submit", when, times)
+    answer = await store.submit(batch)
+    assert fault.hits == times
+    assert (answer.new, answer.unknown) == ((6, set()) if when == "before" else (0, {*range(6)}))
+    assert (await store.counts(EVERYTHING))[Status.PENDING] == 6
+    assert [(await row(store, job.id)).payload for job in batch] == list(batch.payloads)
+
+
+@pytest.mark.embedded("looks at the statements")
+async def test_only_the_first_attempt_of_all_may_leave_out_what_makes_a_retry_harmless(
+    store, backend
+):
+    if backend.engine != "postgres":
+        pytest.skip("SQLite has one form, which costs the same")
+    batch = a_batch(6, is_untried=True)
+    first, again = (next(store.engine.insert(batch)).sql.text for _ in range(2))
+    parts = [next(store.engine.insert(part)).sql.text for part in (a_batch(6), batch[:3])]
+    assert "ON CONFLICT" not in first
+    assert all("ON CONFLICT DO NOTHING" in text for text in [again, *parts])
+
+
+ODD = [
+    f'{{"x": {value}}}'
+    for value in (
+        r'"\u001f"',
+        r'"a\nb\t"',
+        '"Grüße 🎉"',
+        '"{a,b}"',
+        r'"\\ \" \/"',
+        "null",
+        '"\x7f"',
+    )
+]
+
+
+@pytest.mark.parametrize("is_untried", [False, True])
+async def test_payloads_of_a_batch_arrive_as_they_were_sent(store, is_untried):
+    batch = JobBatch(a_job(), new_job_ids(len(ODD)), ODD, is_untried=is_untried)
+    await store.submit(batch)
+    assert [(await row(store, job.id)).payload for job in batch] == ODD
 
 
 async def test_jobs_that_differ_in_nothing_but_their_ids_are_stored(store):
@@ -193,6 +267,21 @@ def test_many_are_enqueued_with_the_options_of_their_type(app: Pulse, add: Any):
     found = app.jobs.get(jobs[7].id)
     assert (found.queue, found.priority, found.payload) == ("mail", 2, {"a": 7, "b": 1})
     assert found.row.headers == {"x": "y"}
+
+
+def test_a_job_of_many_knows_what_it_was_enqueued_with(app: Pulse, add: Any):
+    jobs = add.using(queue="mail").enqueue_many([(n, 1) for n in range(3)])
+    stored = list(app.jobs.list(queue="mail"))
+    assert [(job.topic, job.queue, job.priority, job.key) for job in jobs] == (
+        [("add", "mail", 2, None)] * 3
+    )
+    assert {*jobs} == {*stored}
+    assert (repr(jobs[1]), jobs[1].status) == (
+        f"<Job {jobs[1].id} add PENDING attempts=0>",
+        "PENDING",
+    )
+    assert jobs[2].cancel() == jobs[2].status == "CANCELLED"
+    assert jobs[2].refresh().payload == {"a": 2, "b": 1}
 
 
 def test_nothing_is_stored_if_the_last_of_many_is_wrong(app: Pulse, add: Any):

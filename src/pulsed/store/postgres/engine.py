@@ -9,11 +9,13 @@ from uuid import UUID
 from zlib import crc32
 
 from pulsed.model.job import Lease, NewJob
+from pulsed.model.job_batch import JobBatch
 from pulsed.model.outcome import Beat
 from pulsed.store.postgres.claim import claim_due
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.limited import PostgresLimitedStatements, claim_granted
 from pulsed.store.postgres.statements import (
+    BETWEEN_PAYLOADS,
     PostgresClaimStatements,
     PostgresLeaseStatements,
     PostgresRecoveryStatements,
@@ -21,7 +23,7 @@ from pulsed.store.postgres.statements import (
     PostgresSubmitStatements,
 )
 from pulsed.store.sql import rows as decode
-from pulsed.store.sql.insertion import insertion
+from pulsed.store.sql.insertion import insertion, shared_columns
 from pulsed.store.sql.statement import Row, Rows, Statement, one_column
 from pulsed.store.verbs.engine import (
     Claim,
@@ -58,10 +60,20 @@ class PostgresEngine(Engine):
         self.submission = PostgresSubmitStatements(dialect)
 
     def insert(self, jobs: Sequence[NewJob]) -> Script[Iterable[UUID] | None]:
+        if isinstance(jobs, JobBatch) and jobs.is_untried:
+            jobs.is_untried = False  # before it is sent: of what was sent, a retry may find all
+            yield self._first_insertion(jobs)
+            return None
         [(_, new)] = yield insertion(self.submission.report, jobs)
         if new is None:
             return None
         return map(UUID, new.split(",")) if new else ()
+
+    def _first_insertion(self, jobs: JobBatch) -> Statement:
+        shared = shared_columns(jobs)
+        payloads = BETWEEN_PAYLOADS.join(jobs.payloads)
+        params = {**shared, "payload": payloads}
+        return Statement(self.submission.submit_first(tuple(shared)), params, columns=[jobs.ids])
 
     def claim_due(
         self, claim: Claim, limit: int, walk: Walk, *, suspects: bool = False

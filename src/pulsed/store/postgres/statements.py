@@ -222,12 +222,17 @@ class PostgresRecoveryStatements(RecoveryStatements):
         return self.reaping(d, "AND NOT e.id = ANY(:left_alone::uuid[])")
 
 
+BETWEEN_PAYLOADS = "\x1f"
+"""Separates payloads in one text: a character that JSON has nowhere, not even in its strings."""
+
+
 class PostgresSubmitStatements(SubmitStatements):
     """New jobs, with an insertion of a batch that tells which of them were new."""
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.report = lru_cache(MOST_FORMS)(self._report)
+        self.submit_first = lru_cache(MOST_FORMS)(self._submit_first)
 
     @prepared()
     def lock_queue(self, d: Dialect) -> str:  # noqa: ARG002
@@ -239,6 +244,16 @@ class PostgresSubmitStatements(SubmitStatements):
         """Take advisory locks, in the order given."""
         return f"""SELECT count(pg_advisory_xact_lock({KEY_LOCK}, u.slot)::text)
             FROM unnest(:slots::int[]) AS u(slot)"""
+
+    def _submit_first(self, shared: tuple[str, ...]) -> Sql:
+        """Return the insertion of a batch whose ids nobody has, which takes a fifth less.
+
+        Its payloads go in as one text, because to write an array takes the drivers longer.
+        """
+        text = self.first_insertion(shared, ("id", "payload"))
+        payloads = f"string_to_array(:payload::text, chr({ord(BETWEEN_PAYLOADS)}))"
+        text = text.replace(":payload::text[]", payloads)
+        return self.dialect.sql(text, batch_of(("id",)), counted=True)
 
     def _report(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:
         """Return the insertion of a batch, which answers with the number of new jobs.

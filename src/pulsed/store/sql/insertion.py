@@ -33,9 +33,14 @@ def insertion(form: Form, jobs: Sequence[NewJob]) -> Statement:
 
 def _of_batch(jobs: JobBatch) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     """Return the columns that jobs share, and those in which they differ."""
+    return shared_columns(jobs), {"id": jobs.ids, "payload": jobs.payloads}
+
+
+def shared_columns(jobs: JobBatch) -> dict[str, Any]:
+    """Return the columns that all jobs of a batch have in common, without those left unset."""
     shared = _of_one(jobs.template)
     del shared["id"], shared["payload"]
-    return shared, {"id": jobs.ids, "payload": jobs.payloads}
+    return shared
 
 
 def _of_many(jobs: Sequence[NewJob]) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:

@@ -26,10 +26,14 @@ class SubmitStatements(StatementGroup):
         return self.dialect.sql(self.insertion(shared, own), batch_of(own), counted=True)
 
     def insertion(self, shared: tuple[str, ...], own: tuple[str, ...]) -> str:
+        """Return the text of an insertion; an id that exists is the same job submitted again."""
+        return f"{self.first_insertion(shared, own)} ON CONFLICT DO NOTHING"
+
+    def first_insertion(self, shared: tuple[str, ...], own: tuple[str, ...]) -> str:
         """Return the text of an insertion, naming only the columns that one of its jobs fills.
 
         ``shared`` columns have one value for all jobs and are parameters; ``own`` columns differ
-        and go in as a batch. An id that exists is the same job submitted again.
+        and go in as a batch. An id that exists is an error.
         """
         d = self.dialect
 
@@ -51,7 +55,7 @@ class SubmitStatements(StatementGroup):
             values["key_until"] = key_until(d, given("key_for"))
         listed = ", ".join(values.values())
         source = d.inserted(listed, batch_of(own)) if own else f"VALUES ({listed})"
-        return f"INSERT INTO {d.jobs} ({', '.join(values)}) {source} ON CONFLICT DO NOTHING"
+        return f"INSERT INTO {d.jobs} ({', '.join(values)}) {source}"
 
 
 def start(d: Dialect, given: dict[str, str]) -> str:
