@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pulsed.engine.worker.worker import Worker
 from pulsed.errors import StorageError
 from pulsed.model.job import Lease
-from pulsed.model.outcome import Released, Report
+from pulsed.model.outcome import Released, Report, Successes
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.server.server import Server
 from pulsed.store.base import Store
@@ -97,6 +97,11 @@ class SimulatedStore(SqlStore):
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
         self._note(reports)
         return await super().settle(reports, within=within)
+
+    async def settle_successes(self, runs: Successes) -> bool:
+        for job_id, token in zip(runs.job_ids, runs.tokens, strict=True):
+            self.reported.add((job_id.bytes, token, runs.worker_id.bytes))
+        return await super().settle_successes(runs)
 
     async def settle_free(self, reports: Sequence[Report]) -> Any:
         self._note(reports)

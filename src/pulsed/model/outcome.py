@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -107,6 +109,15 @@ class Report(NamedTuple):
                 return text_size(checkpoint.value)
             case _:
                 return 0
+
+
+class Successes(NamedTuple):
+    """Successful runs of one worker, as columns: none of them has a ``Report`` of its own."""
+
+    worker_id: UUID
+    job_ids: Sequence[UUID]
+    tokens: Sequence[int]
+    results: Sequence[str | None]
 
 
 class Beat(StrEnum):

@@ -30,7 +30,7 @@ from pulsed.model.job import (
     WorkerInfo,
     WorkerRequest,
 )
-from pulsed.model.outcome import Beat, Report
+from pulsed.model.outcome import Beat, Report, Successes
 from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store.bulk import BulkStore
 from pulsed.store.controls import ControlStore
@@ -143,6 +143,15 @@ class Store(Submitter):
 
         ``within`` bounds the time spent on storage retries.
         """
+
+    async def settle_successes(self, runs: Successes) -> bool:
+        """End successful runs of jobs that no other job waits for; returns whether all were ended.
+
+        If not, some may have been: ``settle`` with a report of each says which. A store that has
+        nothing faster than that leaves everything to it.
+        """
+        del runs
+        return False
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
         """End runs like ``settle``, but skip those whose rows another session has locked.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import logging
 import os
@@ -207,6 +208,7 @@ async def _serve(
             what = f"pulsed {__version__} serves {where(url)} on {host}:{serving.port}"
             role = options["ui_role"] if options["ui"] else None
             async with dashboard_beside(Pulse.over(store, url), role, required=True):
+                gc.freeze()  # modules and classes stay: a collection need not visit them each time
                 return await _until_told_to_stop(serving, what)
     finally:
         await store.aclose()

@@ -7,13 +7,14 @@ cannot cross the wire is refused with the reason: migrations, and the caller's o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NoReturn
 from uuid import UUID
 
-from pulsed.batches import batches
+from pulsed.batches import first_batch
 from pulsed.errors import ConfigError, InvalidPayload
 from pulsed.model.audit import AuditEntry, AuditKey, Operator
 from pulsed.model.job import (
@@ -150,13 +151,13 @@ class RemoteStore(Store):
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
         accepted = Accepted()
-        for part in batches(reports, lambda report: report.size, PART):
+        for part in _parts(reports):
             accepted.merge((await self._report(part, within=within)).accepted)
         return accepted
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
         settled = Partly(Accepted(), set())
-        for part in batches(reports, lambda report: report.size, PART):
+        for part in _parts(reports):
             accepted, locked = await self._report(part, skip_locked=True)
             settled.accepted.merge(accepted)
             settled.locked.update(locked)
@@ -166,8 +167,10 @@ class RemoteStore(Store):
         self, reports: Sequence[Report], *, within: float | None = None, skip_locked: bool = False
     ) -> Partly:
         worker_id = reports[0].lease.worker_id
-        alike = [each for each in reports if columnar.fits(each, worker_id)]
-        others = [each for each in reports if not columnar.fits(each, worker_id)]
+        alike: list[Report] = []
+        others: list[Report] = []
+        for each in reports:
+            (alike if columnar.fits(each, worker_id) else others).append(each)
         request = pb.ReportResultsRequest(
             reports=map(report_message, others),
             succeeded=columnar.succeeded_message(alike, worker_id) if alike else None,
@@ -410,6 +413,14 @@ class RemoteStore(Store):
         self.connection.loops.forget_ended()  # a channel that is dropped closes itself
         for channel in self.connection.blocking.take_all():
             channel.close()
+
+
+def _parts(reports: Sequence[Report]) -> Iterator[Sequence[Report]]:
+    """Yield reports in parts that fit into a message; nearly always there is one."""
+    while reports:
+        part = first_batch(reports, attrgetter("size"), PART)
+        yield part
+        reports = reports[len(part) :]
 
 
 OLD_CONDITIONS = frozenset(

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pulsed.model.ids import uuid_of
 from pulsed.model.job import Assignment, Lease
-from pulsed.model.outcome import Report, Succeeded
+from pulsed.model.outcome import Report, Succeeded, Successes
 from pulsed.model.timetable import EPOCH, to_micros
 from pulsed.rpc.generated import pulse_pb2 as pb
 from pulsed.rpc.messages.jobs import assignment_message, assignment_of, worker_text, worker_uuid
@@ -71,6 +71,21 @@ def succeeded_message(reports: Sequence[Report], worker_id: UUID) -> pb.Succeede
     )
 
 
+def columns_of(message: Any) -> Successes:
+    """Return the successes of a message as they came; refuses columns that do not fit together."""
+    runs = Successes(
+        worker_uuid(message.worker_id),
+        list(_ids(message.job_ids)),
+        list(message.lease_tokens),
+        [result or None for result in message.results],
+    )
+    number = len(runs.results)
+    known = len(message.are_children)
+    if not len(runs.job_ids) == len(runs.tokens) == number or known not in (0, number):
+        raise ValueError("its columns are not of the same length")
+    return runs
+
+
 def succeeded_of(message: Any) -> list[Report]:
     """Return the successes of a message; refuses columns that do not fit together."""
     worker_id = worker_uuid(message.worker_id)
@@ -94,13 +109,14 @@ def _are_children(reports: Sequence[Report]) -> list[bool]:
 
 
 def _columns(alike: list[Assignment]) -> pb.AssignmentColumns:
+    micros = _Micros()
     return pb.AssignmentColumns(
         shared=assignment_message(replace(alike[0], payload="")),
         job_ids=_packed(each.lease for each in alike),
         lease_tokens=[each.lease.token for each in alike],
         payloads=[each.payload for each in alike],
-        next_run_at=[to_micros(each.next_run_at) for each in alike],
-        submitted_at=[to_micros(each.submitted_at) for each in alike],
+        next_run_at=[micros[each.next_run_at] for each in alike],
+        submitted_at=[micros[each.submitted_at] for each in alike],
     )
 
 
@@ -114,11 +130,12 @@ def _rows(columns: Any, worker_id: UUID) -> Iterator[Assignment]:
         columns.submitted_at,
         strict=True,
     )
-    instants = _Instants()  # jobs that were enqueued together have the same
+    instants = _Instants()
+    new_tuple = tuple.__new__  # in half of the time that Lease() takes
     for job_id, token, payload, next_run_at, submitted_at in rows:
         yield replace(
             shared,
-            lease=Lease(job_id, token, worker_id),
+            lease=new_tuple(Lease, (job_id, token, worker_id)),
             payload=payload,
             headers=dict(shared.headers),
             next_run_at=instants[next_run_at],
@@ -127,11 +144,19 @@ def _rows(columns: Any, worker_id: UUID) -> Iterator[Assignment]:
 
 
 class _Instants(dict[int, datetime]):
-    """Instants by their microseconds, each computed once."""
+    """Instants by their microseconds, each computed once: jobs enqueued together have the same."""
 
     def __missing__(self, micros: int) -> datetime:
         self[micros] = instant = EPOCH + timedelta(0, 0, micros)
         return instant
+
+
+class _Micros(dict[datetime, int]):
+    """The same the other way round."""
+
+    def __missing__(self, instant: datetime) -> int:
+        self[instant] = micros = to_micros(instant)
+        return micros
 
 
 def _packed(leases: Iterable[Lease]) -> bytes:

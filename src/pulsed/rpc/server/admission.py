@@ -76,7 +76,8 @@ class Account:
     async def read(self, context: Any) -> bytes:
         """Return the request of a call, of which nothing was read before."""
         async with self._reading:
-            await asyncio.sleep(self._rest())
+            if (rest := self._rest()) > 0:
+                await asyncio.sleep(rest)
             try:
                 async with asyncio.timeout(READ_WITHIN):
                     data = await context.read()

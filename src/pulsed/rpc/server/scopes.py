@@ -6,7 +6,7 @@ and reveals nothing else about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from pulsed.errors import InvalidOption
@@ -71,12 +71,19 @@ class Scopes:
         places = await self._store.places(ids)
         return all(place.parent_id is not None for place in places.values())
 
-    async def check_reports(self, reports: list[Report], caller: Caller) -> None:
-        """Refuse to end runs of jobs, or to wait for jobs, that the caller may not use."""
-        await self.check_leases([report.lease for report in reports], caller)
+    async def check_reports(
+        self, reports: Sequence[Report], caller: Caller, *, also: Sequence[UUID] = ()
+    ) -> None:
+        """Refuse to end runs of jobs, or to wait for jobs, that the caller may not use.
+
+        ``also`` has the jobs of further runs that are to end.
+        """
+        if not caller.is_limited:
+            return
         waits = [each.outcome.wait for each in reports if isinstance(each.outcome, Waiting)]
-        jobs = [UUID(wait.key) for wait in waits if wait.kind is StepKind.JOB]
-        await self.check_readable(jobs, caller)
+        awaited = [UUID(wait.key) for wait in waits if wait.kind is StepKind.JOB]
+        ending = [report.lease.job_id for report in reports]
+        await self.check_readable([*ending, *also, *awaited], caller)
 
     async def check_leases(
         self, leases: list[Lease], caller: Caller, *, urgent: bool = False

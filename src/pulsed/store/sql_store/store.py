@@ -27,7 +27,7 @@ from pulsed.model.job import (
     WorkerRequest,
 )
 from pulsed.model.job_batch import kinds_of
-from pulsed.model.outcome import Beat, Report
+from pulsed.model.outcome import Beat, Report, Successes
 from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store import migrations
 from pulsed.store.base import Store
@@ -227,6 +227,13 @@ class SqlStore(Store):
         accepted = await adrive(settle.settle(self.engine, reports), end)
         await self.hint_freed(reports)
         return accepted
+
+    async def settle_successes(self, runs: Successes) -> bool:
+        are_all = await self.run(settle.settle_columns(self.engine, runs))
+        if are_all:  # else a settle of the same runs follows, and does this
+            ended = runs.job_ids
+            await self.hint_some(self.governed.ended(ended) | self.limited.ended(ended))
+        return are_all
 
     async def hint_freed(self, reports: Sequence[Report]) -> None:
         """Notify the listeners of queues in which ended runs have made room."""

@@ -15,7 +15,16 @@ from uuid import UUID
 
 from pulsed.handler import clean_text
 from pulsed.model.job import Lease
-from pulsed.model.outcome import Cancelled, Failed, Released, Report, Snoozed, Succeeded, Waiting
+from pulsed.model.outcome import (
+    Cancelled,
+    Failed,
+    Released,
+    Report,
+    Snoozed,
+    Succeeded,
+    Successes,
+    Waiting,
+)
 from pulsed.store.results import Accepted
 from pulsed.store.sql.statement import Row, Statement, one_column
 from pulsed.store.verbs.effects import Effects, Settled, run_effects, wake
@@ -93,6 +102,15 @@ def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report])
     values = _successes(reports)
     [(count,)] = yield Statement(engine.settling.settle_succeeded, {"worker": worker_id}, values)
     return Settled((yield from _ended_well(engine, reports, count)), Effects())
+
+
+@verb(VerbKind.SINGLE, name="settle", short_lock_wait=True)
+def settle_columns(engine: Engine, runs: Successes) -> Script[bool]:
+    """End the runs that ``settle_succeeded`` would; returns whether those were all of them."""
+    columns = (runs.job_ids, runs.tokens, runs.results)
+    worker = {"worker": runs.worker_id}
+    [(count,)] = yield Statement(engine.settling.settle_succeeded, worker, columns=columns)
+    return bool(count == len(runs.job_ids))
 
 
 @verb(VerbKind.TRANSACTION, name="settle", short_lock_wait=True)

@@ -21,9 +21,17 @@ from pulsed.handler.payload import MAX_DEPTH, MAX_PAYLOAD
 from pulsed.model.fields import NEW, attributes_of
 from pulsed.model.job import Lease, NewJob, TopicPolicy, WorkerRequest
 from pulsed.model.limit import LimitRule, checked_limit_key
-from pulsed.model.outcome import Cancelled, Failed, Outcome, Report, Succeeded, Waiting
+from pulsed.model.outcome import (
+    Cancelled,
+    Failed,
+    Outcome,
+    Report,
+    Succeeded,
+    Successes,
+    Waiting,
+)
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec
-from pulsed.rpc.messages.columnar import succeeded_of
+from pulsed.rpc.messages.columnar import columns_of, succeeded_of
 from pulsed.rpc.messages.errors import Refusal, invalid
 from pulsed.rpc.messages.jobs import lease_of, new_job_of, topic_of
 from pulsed.rpc.messages.reports import outcome_of
@@ -158,25 +166,45 @@ def lease(message: Any) -> Lease:
     return found
 
 
-def successes_of(message: Any) -> list[Report]:
-    """Return the reports of successful runs that were sent in columns."""
+def successes_of(message: Any) -> Successes | None:
+    """Return successful runs in the columns in which they were sent.
+
+    None if there are none, if one is of a child, or if a result may be one that cannot be stored:
+    then each needs a report of its own.
+    """
+    if not message.results or True in message.are_children:
+        return None
+    runs: Successes = converted(columns_of, message)
+    return runs if _are_storable([text for text in runs.results if text]) else None
+
+
+def reports_of(message: Any) -> list[Report]:
+    """Return a report of each of the successful runs that were sent in columns."""
     reports: list[Report] = converted(succeeded_of, message)
-    if _are_storable([text for text in message.results if text]):
-        return reports
     return [report._replace(outcome=_storable(report.outcome)) for report in reports]
 
 
 def _are_storable(results: list[str]) -> bool:
-    """Whether all of these pass ``checked_json``, by one fast check; False if it cannot tell."""
+    """Whether all of these pass ``checked_json``, by fast checks; False if they cannot tell.
+
+    What holds for all texts together holds for each, and is faster to find out.
+    """
+    together = "".join(results)
+    if r"\u0000" in together:
+        return False
+    if not _is_plain(together) and not all(map(_is_plain, results)):
+        return False
     try:
         for text in results:
-            deep = text.count("[") + text.count("{") > MAX_DEPTH
-            if deep or len(text) > CERTAINLY_SHORT:
-                return False
             _decode(text)
     except msgspec.DecodeError:
         return False
-    return r"\u0000" not in "".join(results)
+    return True
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is certainly not too long or nested too deeply."""
+    return len(text) <= CERTAINLY_SHORT and text.count("[") + text.count("{") <= MAX_DEPTH
 
 
 def report_of(message: Any) -> Report:

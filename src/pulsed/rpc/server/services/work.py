@@ -36,21 +36,30 @@ class WorkService:
     ) -> pb.ReportResultsResponse:
         self._check_batch(request.succeeded.results)
         reports = await self._converted(checks.report_of, request.reports, request, caller)
-        if request.HasField("succeeded"):
-            (more,) = await self._converted(
-                checks.successes_of, [request.succeeded], request, caller
-            )
+        columns = [request.succeeded] if request.HasField("succeeded") else []
+        runs = None
+        if columns and not request.skip_locked:
+            (runs,) = await self._converted(checks.successes_of, columns, request, caller)
+        if runs is not None:
+            await self._scopes.check_reports(reports, caller, also=runs.job_ids)
+            if await self._store.settle_successes(runs):
+                return await self._settle(reports, also=len(runs.job_ids))
+        for more in await self._converted(checks.reports_of, columns, request, caller):
             reports += more
-        return await self._settle(reports, caller, skip_locked=request.skip_locked)
+        await self._scopes.check_reports(reports, caller)
+        return await self._settle(reports, skip_locked=request.skip_locked)
 
     async def release(self, request: pb.ReleaseRequest, caller: Caller) -> pb.ReportResultsResponse:
         leases = await self._converted(checks.lease, request.leases, request, caller)
-        return await self._settle([Report(lease, Released()) for lease in leases], caller)
+        await self._scopes.check_leases(leases, caller)
+        return await self._settle([Report(lease, Released()) for lease in leases])
 
     async def _settle(
-        self, reports: list[Report], caller: Caller, *, skip_locked: bool = False
+        self, reports: list[Report], *, also: int = 0, skip_locked: bool = False
     ) -> pb.ReportResultsResponse:
-        await self._scopes.check_reports(reports, caller)
+        """Settle checked reports; ``also`` so many runs in columns were accepted before them."""
+        if not reports:
+            return pb.ReportResultsResponse(accepted=[True] * also)
         if skip_locked:
             accepted, locked = await self._store.settle_free(reports)
         else:
@@ -58,9 +67,9 @@ class WorkService:
         if any(type(report.outcome) is Released for report in reports):
             self._hint()  # another worker can claim it at once
         if len(accepted) == len(reports) and not accepted.cancelled:
-            return pb.ReportResultsResponse(accepted=[True] * len(reports))
+            return pb.ReportResultsResponse(accepted=[True] * (len(reports) + also))
         return pb.ReportResultsResponse(
-            accepted=[each.lease in accepted for each in reports],
+            accepted=[each.lease in accepted for each in reports] + [True] * also,
             locked=_places(reports, locked),
             cancelled=_places(reports, accepted.cancelled),
         )
