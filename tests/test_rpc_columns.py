@@ -161,6 +161,25 @@ class TestReports:
         ]  # fmt: skip
         assert (rows[4].status, rows[4].last_error) == (Status.RETRYING, "no luck")
 
+    async def test_successes_are_stored_from_the_columns_that_came(self, far, near, monkeypatch):
+        got = await claimed(near, 3)
+
+        async def settle(*_: Any, **__: Any) -> None:
+            raise AssertionError("a report was made for each")
+
+        monkeypatch.setattr(SqliteStore, "settle", settle)
+        reports = [Report.of(each, Succeeded(str(n))) for n, each in enumerate(got)]
+        assert await far.settle(reports) == {each.lease for each in got}
+        assert [(await row(near, each.job_id)).result for each in got] == ["0", "1", "2"]
+
+    async def test_a_report_in_columns_that_is_repeated_has_the_same_answer(self, client, near):
+        message = reported([each.lease for each in await claimed(near, 3)], ["1", "2", "3"])
+        assert await report(client, message) == [True] * 3
+        assert await report(client, message) == [True] * 3
+
+    async def test_no_success_and_no_report_are_an_empty_answer(self, client):
+        assert await report(client, pb.SucceededColumns(worker_id=str(ALICE))) == []
+
     async def test_leases_of_several_workers_keep_their_own(self, far, near):
         (hers,) = await claimed(near, 1)
         await near.submit([a_job()])
@@ -225,8 +244,10 @@ class TestReports:
             lambda message: setattr(message, "job_ids", message.job_ids[:-1]),
             lambda message: setattr(message, "job_ids", b""),
             lambda message: setattr(message, "worker_id", "me"),
+            lambda message: message.are_children.append(False),
+            lambda message: message.are_children.append(True),
         ],
-        ids=["results", "tokens", "ids", "no ids", "worker"],
+        ids=["results", "tokens", "ids", "no ids", "worker", "no children", "children"],
     )
     async def test_columns_that_do_not_fit_together_change_nothing(self, client, near, spoil):
         leases = [each.lease for each in await claimed(near, 3)]

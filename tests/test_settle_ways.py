@@ -7,13 +7,23 @@ import pytest
 
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import Lease, Status
-from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Report, Snoozed, Succeeded
+from pulsed.model.outcome import (
+    Cancelled,
+    Failed,
+    Outcome,
+    Released,
+    Report,
+    Snoozed,
+    Succeeded,
+    Successes,
+)
 from pulsed.model.step import StepKind
+from pulsed.store.base import Store
 from pulsed.store.results import Accepted
 from pulsed.store.verbs.effects import Effects, Settled
 from pulsed.store.verbs.settle import Ways, settle, ways
 from tests.support.checkpoints import a_family, a_wait, suspended
-from tests.support.jobs import ALICE, BOB, row, running
+from tests.support.jobs import ALICE, BOB, a_job, claim, row, running
 from tests.support.statements import postgres_engine
 
 KNOWN = [True, False, None]
@@ -103,3 +113,67 @@ async def test_a_job_without_a_parent_ends_whatever_its_report_says(store, is_ch
     assert await store.settle(reports) == {done.lease}
     found = await row(store, done.job_id)
     assert (found.status, found.result) == (Status.SUCCEEDED, "1")
+
+
+# -- successes in columns -------------------------------------------------------------------------
+
+
+def in_columns(runs: list[Lease], results: list[str | None] | None = None) -> Successes:
+    return Successes(
+        ALICE,
+        [run.job_id for run in runs],
+        [run.token for run in runs],
+        results or ["1"] * len(runs),
+    )
+
+
+async def end_in_columns(store: Store, runs: list[Lease]) -> tuple[bool, set[Lease]]:
+    """End runs as a server does: in columns and, if those were not all, by their reports."""
+    if await store.settle_successes(in_columns(runs)):
+        return True, set(runs)
+    return False, await store.settle([Report(run, Succeeded("1")) for run in runs])
+
+
+async def test_successes_in_columns_are_stored_as_single_ones_are(store, clock):
+    await store.submit([a_job() for _ in range(3)])
+    runs = [run.lease for run in await claim(store)]
+    clock.advance(2)
+    ended = await store.settle_successes(in_columns(runs, ["1", None, '"x"']))
+    assert ended is not store.is_remote  # a remote store leaves them to ``settle``
+    if ended:
+        rows = [await row(store, run.job_id) for run in runs]
+        assert [each.result for each in rows] == ["1", None, '"x"']
+        for each in rows:
+            assert (each.status, each.last_outcome) == (Status.SUCCEEDED, "SUCCEEDED")
+            assert (each.completed_at, each.last_worker) == (clock.now, ALICE)
+            assert (each.locked_by, each.lease_until) == (None, None)
+
+
+async def test_successes_in_columns_may_be_repeated(store):
+    await store.submit([a_job() for _ in range(3)])
+    runs = [run.lease for run in await claim(store)]
+    await store.settle_successes(in_columns(runs))
+    assert await end_in_columns(store, runs) == (False, set(runs))
+
+
+@pytest.mark.parametrize("spoil", ["token", "worker", "unknown", "twice"])
+async def test_only_the_lease_that_a_job_has_ends_it_in_columns(store, spoil):
+    await store.submit([a_job() for _ in range(3)])
+    good, other, third = (run.lease for run in await claim(store))
+    bad = {
+        "token": other._replace(token=other.token + 1),
+        "worker": (await running(store, BOB)).lease._replace(worker_id=ALICE),
+        "unknown": Lease(uuid4(), 1, ALICE),
+        "twice": good,
+    }[spoil]
+    assert await end_in_columns(store, [good, bad, third]) == (False, {good, third})
+    assert (await row(store, other.job_id)).status is Status.RUNNING
+    if spoil == "worker":
+        assert (await row(store, bad.job_id)).status is Status.RUNNING
+
+
+async def test_a_child_in_columns_is_left_to_its_report_which_wakes_the_parent(store):
+    parent, (child, *_) = await a_family(store, 1)
+    await suspended(store, parent, StepKind.FAN_OUT)
+    assert await end_in_columns(store, [child.lease]) == (False, {child.lease})
+    assert (await row(store, parent.job_id)).status is Status.PENDING
