@@ -24,7 +24,7 @@ from pulsed.errors import StorageError, StorageRefused, TransientStorageError
 from pulsed.handler import Call, Handler
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Lease, NewJob, Status
-from pulsed.model.outcome import Beat, Failed, Report, Succeeded
+from pulsed.model.outcome import Beat, Failed, Report, Succeeded, Successes
 from pulsed.rpc.client import store as remote
 from pulsed.rpc.client import workflows as remote_workflows
 from pulsed.rpc.client.connection import RemoteOptions
@@ -253,11 +253,18 @@ async def test_reports_go_through_a_server_in_parts(through_server, small_parts,
     store: Any = through_server
     leases = await running_jobs(store, 30)
     tried = watched(store.server.store, monkeypatch, lambda _: None)
+    successes, settle_successes = [], store.server.store.settle_successes
+
+    async def watching(runs: Successes) -> bool:
+        successes.append(runs.results)
+        return bool(await settle_successes(runs))
+
+    monkeypatch.setattr(store.server.store, "settle_successes", watching)
     text = json.dumps("x" * 4_000)
     reports = [Report(lease, Succeeded(text)) for lease in leases[:20]]
     reports += [Report(lease, Failed("no", traceback=text)) for lease in leases[20:]]
     assert await store.settle(reports) == set(leases)
-    assert [len(batch) for batch in tried] == [2] * 15
+    assert [len(batch) for batch in (*successes, *tried)] == [2] * 15
 
 
 async def test_heartbeats_go_through_a_server_in_parts(through_server, small_parts):

@@ -171,7 +171,7 @@ Plant: TypeAlias = Callable[[], contextlib.AbstractContextManager[SqliteEngine]]
         (a_double_fire, "I7", 12),
         (a_leaked_slot, "I6", 27),
         (a_step_outside_its_transaction, "I9", 141),
-        (jobs_given_back_that_arrived, "I5", 25),
+        (jobs_given_back_that_arrived, "I5", 53),
         (an_attempt_given_back_after_a_fence, "I5", 41),
     ],
     ids=lambda value: getattr(value, "__name__", "").replace("_", " "),
