@@ -270,5 +270,6 @@ class TestReports:
         lease = Lease(UUID("0197a8c2-7d4e-7c31-9b7a-3f1d2c4b5a69"), 1, ALICE)
         (read,) = checks.reports_of(reported([lease], ["1"]))
         assert read == Report(lease, Succeeded("1"))
-        assert checks.successes_of(reported([lease], ["1"])) == (ALICE, [lease.job_id], [1], ["1"])
+        found = checks.successes_of(reported([lease] * 2, ["1", None]))
+        assert found == (ALICE, [lease.job_id] * 2, [1, 1], ["1", None])
         assert (hash(read.lease), str(read.lease.job_id)) == (hash(lease), str(lease.job_id))

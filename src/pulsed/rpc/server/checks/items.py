@@ -169,10 +169,10 @@ def lease(message: Any) -> Lease:
 def successes_of(message: Any) -> Successes | None:
     """Return successful runs in the columns in which they were sent.
 
-    None if there are none, if one is of a child, or if a result may be one that cannot be stored:
-    then each needs a report of its own.
+    None if there is only one, if one is of a child, or if a result may be one that cannot be
+    stored: then each needs a report of its own.
     """
-    if not message.results or True in message.are_children:
+    if len(message.results) <= 1 or True in message.are_children:
         return None
     runs: Successes = converted(columns_of, message)
     return runs if _are_storable([text for text in runs.results if text]) else None
