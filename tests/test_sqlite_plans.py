@@ -11,6 +11,8 @@ import pytest
 from pulsed.model.job import Status
 from pulsed.model.outcome import Report, Succeeded
 from pulsed.model.step import StepKind
+from pulsed.store.sql.insertion import insertion
+from pulsed.store.sql.jobs import IS_CLAIMABLE
 from pulsed.store.sql.statement import Statement, named
 from pulsed.store.sqlite.values import execute
 from pulsed.store.verbs import claim, reads
@@ -52,6 +54,28 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(back
                 steps = [step for *_, step in plan if re.search(r"\b(j|c|pulse_jobs)\b", step)]
                 assert steps, statement
                 assert all(step.startswith("SEARCH") for step in steps), (statement, plan)
+
+
+async def test_a_new_job_is_stored_without_a_temporary_table(backend, store):
+    await submitted(store)
+    insert = insertion(store.engine.submission.submit, [a_job()]).sql
+    with closing(backend.connect()) as connection:
+        program = connection.execute(
+            f"EXPLAIN {insert.text}", dict.fromkeys(named(insert.text).names)
+        )
+        codes = [code for _, code, *_ in program]
+    assert "Insert" in codes
+    assert "OpenEphemeral" not in codes  # which tests for a word in a list would need
+
+
+async def test_conditions_of_indexes_and_of_statements_test_the_status_alike(backend, store):
+    await submitted(store)
+    with closing(backend.connect()) as connection:
+        found = connection.execute("SELECT sql FROM sqlite_master WHERE tbl_name = 'pulse_jobs'")
+        texts = [text for (text,) in found if text is not None]
+    claimable = store.dialect.sql(IS_CLAIMABLE).text
+    assert sum(claimable in text for text in texts) == 3  # the indexes that claims use
+    assert not [text for text in texts if re.search(r"IN \('", text)]
 
 
 def pretend(connection: sqlite3.Connection, rows: int) -> None:

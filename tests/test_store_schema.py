@@ -1,9 +1,11 @@
 """The tables: created once by the first process, and strict about what they hold."""
 
 import re
+import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +20,7 @@ from pulsed.model.outcome import Succeeded
 from pulsed.store import migrations
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.store import PostgresStore
+from pulsed.store.sqlite.store import SqliteStore
 from tests.support.backends import Backend, PostgresBackend, SqliteBackend, close_blocking
 from tests.support.jobs import (
     ALICE,
@@ -264,6 +267,58 @@ async def _migrated(empty: Backend) -> None:
     store = empty.open()
     await store.migrate()
     await store.aclose()
+
+
+BEFORE_COMPARISONS = 19
+"""The last version before SQLite's table of jobs was built again."""
+
+
+async def test_building_the_table_of_jobs_again_keeps_its_rows_columns_and_indexes(
+    tmp_path, monkeypatch
+):
+    every = migrations.migrations
+    path = tmp_path / "old.db"
+    with monkeypatch.context() as older:
+        older.setattr(migrations, "migrations", lambda engine: every(engine)[:BEFORE_COMPARISONS])
+        store = SqliteStore(path)
+        await store.migrate()
+        await store.aclose()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        _insert_distinct_values(connection)
+        before = _jobs_and_indexes(connection)
+    store = SqliteStore(path)
+    assert await store.migrate()
+    await store.aclose()
+    with closing(sqlite3.connect(path)) as connection:
+        assert _jobs_and_indexes(connection) == before
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def _insert_distinct_values(connection: sqlite3.Connection) -> None:
+    """Insert two jobs with another value in each column that allows it."""
+    columns = connection.execute("PRAGMA table_info(pulse_jobs)").fetchall()
+    values: dict[str, Any] = {
+        name: {"TEXT": name, "BLOB": name.encode(), "REAL": place / 100}.get(kind, place)
+        for place, name, kind, *_ in columns
+    }
+    values |= {"status": "RUNNING", "cancel_requested": 1, "backoff_factor": 1.5}
+    listed = ", ".join(f":{name}" for name in values)
+    insert = f"INSERT INTO pulse_jobs ({', '.join(values)}) VALUES ({listed})"
+    for number, job_id in enumerate((b"2" * 16, b"1" * 16)):
+        own = {"id": job_id, "occurrence": number, "key": str(number)}
+        connection.execute(insert, values | own)
+
+
+def _jobs_and_indexes(connection: sqlite3.Connection) -> list[Any]:
+    names = "SELECT name FROM pragma_index_list('pulse_jobs') ORDER BY name"
+    indexes = [name for (name,) in connection.execute(names)]
+    parts = (f"PRAGMA index_xinfo({name})" for name in indexes)
+    kinds = """SELECT name, "unique", origin, partial FROM pragma_index_list('pulse_jobs')
+        ORDER BY name"""
+    reads = (
+        "SELECT * FROM pulse_jobs ORDER BY rowid", "PRAGMA table_info(pulse_jobs)", kinds, *parts
+    )  # fmt: skip
+    return [connection.execute(read).fetchall() for read in reads]
 
 
 def test_both_engines_have_the_same_versions():

@@ -53,6 +53,7 @@ EXPLAINED: tuple[Reason, ...] = (
     Reason(
         r"health\.oldest_(limited_)?due: (queue = \S+"
         r"|status IN \('PENDING', 'RETRYING', 'WAITING'\)"
+        r"|\(status = 'PENDING' OR status = 'RETRYING' OR status = 'WAITING'\)"
         r"|limit_key IS NULL|coalesce\(limit_key, ''\) <> '')( #2)?",
         "It only finds priorities to read; the read of each, the third, has the condition.",
     ),
@@ -107,8 +108,9 @@ EXPLAINED: tuple[Reason, ...] = (
         "For a prune, test_a_dead_letter_that_is_just_replayed_is_not_pruned removes the lock too.",
     ),
     Reason(
-        r"(claiming|limited)\.claim\w*: [jb]\.status NOT IN "
-        r"\('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED'\)",
+        r"(claiming|limited)\.claim\w*: ([jb]\.status NOT IN "
+        r"\('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED'\)"
+        r"|\(j\.status <> 'RUNNING' AND [^()]+\))",
         "The row was picked with the same condition and is locked since; "
         "test_two_claims_that_saw_the_same_row_and_one_of_them_gets_it removes the lock too. An "
         "aged claim asks when it locks, and again when it writes: either is enough, as "

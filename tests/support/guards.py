@@ -11,6 +11,7 @@ from pulsed.model.outcome import Released
 from pulsed.store.base import Store
 from pulsed.store.sql.statement import Sql
 from pulsed.store.sql_store.store import SqlStore
+from pulsed.store.sqlite.dialect import with_comparisons
 from tests.support.backends import Backend
 from tests.support.jobs import ALICE, BOB, claim_one, running, settle
 from tests.support.statements import names_of, owner_of
@@ -42,12 +43,17 @@ def guard_pattern(guard: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\\$\d+", r"\\$\\d+", re.escape(guard)))
 
 
+def as_written(store: SqlStore, guard: str) -> str:
+    """Return a guard as the statements of a store's engine have it."""
+    return with_comparisons(guard) if store.dialect.engine == "sqlite" else guard
+
+
 def without(store: SqlStore, statement: str, *guards: str, instead: str = " ") -> None:
     """Take guards out of one of a store's statements, and out of its twins."""
     owner = owner_of(store.engine, statement)
     names = [statement, *TWINS.get(statement, ())]
     places = [(owner, name) for name in names if name in names_of(owner)]
-    for guard in guards:
+    for guard in (as_written(store, each) for each in guards):
         guarded = [place for place in places if guard_pattern(guard).search(getattr(*place).text)]
         assert guarded, f"{statement} has lost its guard {guard!r}"
         for place in guarded:

@@ -16,6 +16,7 @@ from pulsed.store.sql.schedules import NOT_ACTIVE
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.script import Script, Verb
+from tests.support.guards import as_written
 from tests.support.guards import unguarded as unguarded_sql
 from tests.support.jobs import EVERYTHING, TOPIC
 
@@ -116,7 +117,7 @@ STATE = f"AND s.state NOT IN {NOT_ACTIVE}"
 
 
 def without(store: SqlStore, statement: str, *guards: str) -> None:
-    for guard in guards:
+    for guard in (as_written(store, each) for each in guards):
         there = store.engine.schedules
         sql = getattr(there, statement)
         assert guard in sql.text, f"{statement} has lost its guard {guard!r}"

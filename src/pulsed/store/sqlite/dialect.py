@@ -22,6 +22,8 @@ def from_micros(micros: int) -> datetime:
 
 _OF_ROW = re.compile(r"\br\.([a-z_]+)")
 
+_LIST_OF_WORDS = re.compile(r"(\b[a-z_.]+) (NOT )?IN \(('[A-Z_]+'(?:, '[A-Z_]+'){2,})\)")
+
 _ID_BY_PLACE = "substr(:ids, key * 16 + 1, 16)"
 """The id of a new row: they are in ``ids`` in the order of the rows."""
 
@@ -65,6 +67,7 @@ class SqliteDialect(Dialect):
     row_id = "rowid"
 
     def sql(self, text: str, rows: str = "", *, counted: bool = False) -> Sql:
+        text = with_comparisons(text)
         if not rows:
             return named(text, counted=counted)
         sql = named(text, column_names(rows), counted=counted)
@@ -164,6 +167,21 @@ class SqliteDialect(Dialect):
 
     def instant(self, number: Any) -> datetime:
         return from_micros(number)
+
+
+def with_comparisons(text: str) -> str:
+    """Return a text in which a value is compared with each of three words or more.
+
+    For such a list SQLite makes a table whenever the statement is run, and searches it for each
+    row. The conditions of indexes are written in the same way, or they would not be used.
+    """
+    return _LIST_OF_WORDS.sub(_compared, text)
+
+
+def _compared(test: re.Match[str]) -> str:
+    value, is_negated, words = test.groups()
+    operator, link = ("<>", " AND ") if is_negated else ("=", " OR ")
+    return f"({link.join(f'{value} {operator} {word}' for word in words.split(', '))})"
 
 
 @cache

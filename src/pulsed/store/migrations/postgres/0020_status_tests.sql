@@ -1,0 +1,1 @@
+-- Nothing: this version changes how SQLite tests the status of a job.
