@@ -237,8 +237,9 @@ class SqlStore(Store):
 
     async def hint_freed(self, reports: Sequence[Report]) -> None:
         """Notify the listeners of queues in which ended runs have made room."""
-        ended = [report.lease.job_id for report in reports]
-        await self.hint_some(self.governed.ended(ended) | self.limited.ended(ended))
+        governed = self.governed.ended(report.lease.job_id for report in reports)
+        limited = self.limited.ended(report.lease.job_id for report in reports)
+        await self.hint_some(governed | limited)
 
     async def follow(self, told: Effects) -> None:
         """Notify listeners and cascade after jobs have ended.

@@ -48,21 +48,32 @@ class Ways(NamedTuple):
 
 def ways(reports: Iterable[Report]) -> Ways:
     """Decide how each run ends."""
-    found = Ways({}, {}, [], [])
+    succeeded: list[Report] = []
+    children: list[Report] = []
+    waiting: list[Report] = []
+    others: list[Report] = []
     for report in reports:
-        lease, outcome, is_child, _ = report
+        _, outcome, is_child, _ = report
         match outcome:
             case Succeeded() if not outcome.discard_checkpoints:
-                by_worker = found.children if is_child else found.succeeded
-                by_worker.setdefault(lease[2], []).append(report)
-            case Succeeded():
-                found.others.append(report)
+                (children if is_child else succeeded).append(report)
             case Waiting():
-                found.waiting.append(report)
-            case Failed() | Snoozed() | Cancelled() | Released():
-                found.others.append(report)
+                waiting.append(report)
+            case Succeeded() | Failed() | Snoozed() | Cancelled() | Released():
+                others.append(report)
             case _:
                 assert_never(outcome)
+    return Ways(_by_worker(succeeded), _by_worker(children), waiting, others)
+
+
+def _by_worker(reports: Iterable[Report]) -> ByWorker:
+    found: ByWorker = {}
+    last = None
+    for report in reports:
+        worker_id = report[0][2]
+        if worker_id is not last:  # to hash it for each report would take longer than all of this
+            last, some = worker_id, found.setdefault(worker_id, [])
+        some.append(report)
     return found
 
 
@@ -99,8 +110,12 @@ def _short_ways(engine: Engine, found: Ways) -> Iterator[tuple[list[Report], Ver
 @verb(VerbKind.SINGLE, name="settle", short_lock_wait=True)
 def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Script[Settled]:
     """End successful runs of one worker, of jobs that no other job waits for."""
-    values = _successes(reports)
-    [(count,)] = yield Statement(engine.settling.settle_succeeded, {"worker": worker_id}, values)
+    ended = Statement(engine.settling.settle_succeeded, {"worker": worker_id})
+    if len(reports) == 1:  # an engine may have a cheaper text for a single row
+        ended.rows = _successes(reports)
+    else:
+        ended.columns = _success_columns(reports)
+    [(count,)] = yield ended
     return Settled((yield from _ended_well(engine, reports, count)), Effects())
 
 
@@ -132,6 +147,14 @@ def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
         for lease, outcome, _, _ in reports
         if isinstance(outcome, Succeeded)
     ]
+
+
+def _success_columns(reports: Sequence[Report]) -> Sequence[Sequence[Any]]:
+    """Return the same by column, without a tuple for each, which would be garbage soon."""
+    ids = [report[0][0] for report in reports]
+    tokens = [report[0][1] for report in reports]
+    outcomes = [report[1] for report in reports]
+    return ids, tokens, [each.result for each in outcomes if isinstance(each, Succeeded)]
 
 
 def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script[Accepted]:
