@@ -119,7 +119,7 @@ async def test_large_results_are_reported_a_few_at_a_time(store, monkeypatch):
     leases, done = await running_jobs(store, 12), Settled()
     settler = Settler(store, done)
     for lease in leases:
-        settler.put(Report(lease, Succeeded(LARGE)))
+        settler.put([Report(lease, Succeeded(LARGE))])
     while settler.backlog:
         assert await settler.tick()
     assert done.accepted == set(leases)
@@ -140,11 +140,11 @@ async def test_a_report_that_cannot_be_stored_holds_up_no_other(store, monkeypat
     tried = watched(store, monkeypatch, fails)
     settler = Settler(store, done)
     for lease in leases[:19]:
-        settler.put(Report(lease, Succeeded("1")))
+        settler.put([Report(lease, Succeeded("1"))])
     assert await settler.tick()
     assert done.accepted == set(leases[:19]) - {bad}
     assert len(tried) <= 12  # by halves, not one by one
-    settler.put(Report(leases[19], Succeeded("1")))
+    settler.put([Report(leases[19], Succeeded("1"))])
     assert await settler.tick()
     assert leases[19] in done.accepted
     assert settler.backlog == 1
@@ -161,7 +161,7 @@ async def test_an_unexpected_error_is_shown_once(store, monkeypatch, caplog):
     watched(store, monkeypatch, lambda _: ValueError("odd"))
     settler = Settler(store, done)
     for lease in leases:
-        settler.put(Report(lease, SEVEN))
+        settler.put([Report(lease, SEVEN)])
     assert await settler.tick()
     assert settler.backlog == 8
     assert caplog.text.count("waits (odd)") == 8
@@ -195,7 +195,7 @@ async def test_a_report_that_is_refused_says_so_on_its_job_alone(store, monkeypa
     watched(store, monkeypatch, fails)
     settler = Settler(store, done)
     for lease in leases:
-        settler.put(Report(lease, SEVEN))
+        settler.put([Report(lease, SEVEN)])
     assert await settler.tick()
     assert done.accepted == set(leases)
     rows = await store.get([lease.job_id for lease in leases])
@@ -221,7 +221,7 @@ async def test_what_was_settled_before_a_batch_met_an_outage_is_not_settled_twic
     tried = watched(store, monkeypatch, fails)
     settler = Settler(store, done)
     for lease in leases:
-        settler.put(Report(lease, SEVEN))
+        settler.put([Report(lease, SEVEN)])
     assert not await settler.tick()  # all four fail, then the second half meets the outage
     assert settler.backlog == 2
     assert await settler.tick()

@@ -162,3 +162,22 @@ async def test_a_json_line_of_a_handler_has_its_job(store: Store, said):
         await finished(store, job_id)
     (fields,) = lines
     assert (fields["job_id"], fields["topic"], fields["attempt"]) == (str(job_id), "pay", 1)
+
+
+async def test_a_log_handler_that_raises_costs_no_report_and_no_other_line(store: Store, said):
+    class Picky(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if getattr(record, "job_id", "") == str(ids[1]):
+                raise RuntimeError("not this one")
+
+    ids = await submit_many(store, "double", 3)
+    picky = Picky()
+    job_log.log.addHandler(picky)
+    try:
+        async with working(store, double):
+            for job_id in ids:
+                assert (await finished(store, job_id)).status is Status.SUCCEEDED
+    finally:
+        job_log.log.removeHandler(picky)
+    assert {each.job_id for each in about_jobs(said, logging.INFO)} >= {str(ids[0]), str(ids[2])}
+    assert "its end could not be logged" in said.text

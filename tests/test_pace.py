@@ -36,3 +36,11 @@ def test_runs_that_begin_while_others_run_do_not_restart_the_clock():
     pace.begin(1, 0.0)
     pace.begin(RUNS - 1, QUICK)
     assert all_ended(pace, 1.1 * QUICK)[-1] is False
+
+
+def test_runs_that_end_together_are_judged_together():
+    pace = Pace()
+    pace.begin(5 * RUNS, 10.0)
+    assert pace.end(10.0 + 1.9 * QUICK, 2 * RUNS) is True
+    assert pace.end(10.0 + 5.1 * QUICK, 3 * RUNS) is False
+    assert pace.running == 0

@@ -2,16 +2,17 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from pulsed.engine.context import Context
+from pulsed.engine.context import Context, current_context
 from pulsed.engine.worker.run import Run, StopReason, call
 from pulsed.engine.worker.runs import Runner
-from pulsed.errors import Snooze
+from pulsed.errors import RunEnded, Snooze
 from pulsed.handler import Handler
 from pulsed.model.job import Assignment, Lease
 from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Succeeded
@@ -30,11 +31,11 @@ class Running:
     def __init__(self) -> None:
         self.outcomes: list[tuple[Run, Outcome | None]] = []
         self.runner = Runner(
-            SLOTS, on_outcome=self.note, on_free_slot=lambda: None, on_stuck=lambda: None
+            SLOTS, on_ended=self.note, on_free_slot=lambda: None, on_stuck=lambda: None
         )
 
-    def note(self, run: Run, outcome: Outcome | None) -> None:
-        self.outcomes.append((run, outcome))
+    def note(self, runs: Sequence[Run]) -> None:
+        self.outcomes += [(run, run.outcome) for run in runs]
 
     async def ends(self, *runs: Run) -> list[Outcome | None]:
         self.runner.start(runs)
@@ -55,7 +56,7 @@ def a_run(fn: Any, number: int = 1, *, timeout: float | None = None) -> Run:
     handler: Handler[Any] = Handler(fn, topic="t")
     lease = Lease(UUID(int=number), number, ALICE)
     job = Assignment(lease, "t", "default", 0, "{}", 1, 3, 30, timeout, {}, NOW, NOW)
-    return Run(job, handler, Context(job, None))  # type: ignore[arg-type]
+    return Run(job, handler, lambda job: Context(job, None))  # type: ignore[arg-type]
 
 
 def some_runs(fn: Any, count: int) -> list[Run]:
@@ -256,11 +257,11 @@ async def test_a_function_is_not_kept_waiting_by_others_that_block(running):
 
 
 async def test_an_end_that_cannot_be_noted_keeps_nobody_waiting(running):
-    def note(run: Run, outcome: Outcome | None) -> None:
-        running.note(run, outcome)
-        raise RuntimeError("somebody's log handler")
+    def note(runs: Sequence[Run]) -> None:
+        running.note(runs)
+        raise RuntimeError("a mistake")
 
-    running.runner._on_outcome = note
+    running.runner._on_ended = note
 
     async def quick() -> None: ...
 
@@ -308,7 +309,7 @@ async def test_a_slot_is_free_before_its_report_is_on_the_way(monkeypatch):
     heard: list[str] = []
     runner = Runner(
         SLOTS,
-        on_outcome=lambda *_: heard.append("report"),
+        on_ended=lambda runs: heard.append(f"{len(runs)} reports"),
         on_free_slot=lambda: heard.append(f"free with {len(runner.runs)} left"),
         on_stuck=lambda: None,
     )
@@ -319,7 +320,59 @@ async def test_a_slot_is_free_before_its_report_is_on_the_way(monkeypatch):
     runner.start(some_runs(quick, 2))
     await runner.until_idle()
     await runner.close()
-    assert heard == ["free with 1 left", "report", "report"], "once for a turn"
+    assert heard == ["free with 0 left", "2 reports"], "once for a turn"
+
+
+async def test_a_context_is_made_only_if_somebody_asks_for_it(running):
+    async def indifferent() -> None: ...
+
+    def plain() -> None: ...
+
+    async def curious() -> None:
+        assert current_context() is current_context()
+
+    runs = [a_run(indifferent, 1), a_run(plain, 2), a_run(curious, 3)]
+    assert await running.ends(*runs) == [Succeeded("null")] * 3
+    assert [run.made_context is None for run in runs] == [True, True, False]
+
+
+async def test_a_context_that_is_made_late_knows_that_its_run_is_over(running):
+    late: list[asyncio.Task[None]] = []
+
+    async def leaves_a_task() -> None:
+        late.append(asyncio.create_task(reports_later()))
+
+    async def reports_later() -> None:
+        await until(lambda: bool(running.outcomes))
+        context = current_context()
+        assert context is not None
+        await context.aprogress("too late")
+
+    assert await running.ends(a_run(leaves_a_task)) == [Succeeded("null")]
+    with pytest.raises(RunEnded):
+        await late[0]
+
+
+def test_a_context_that_is_made_late_knows_that_its_run_was_stopped():
+    def long() -> bool:
+        it.tell_to_stop(StopReason.CANCELLED)
+        context = current_context()
+        return context is not None and context.cancelled
+
+    it = a_run(long)
+    assert copy_context().run(call, it) == Succeeded("true")
+
+
+async def test_a_context_that_is_made_late_belongs_to_the_handlers_task(running):
+    async def waits() -> bool:
+        await asyncio.sleep(0)
+        return await asyncio.create_task(looks()) is asyncio.current_task()
+
+    async def looks() -> object:
+        context = current_context()
+        return context and context._task
+
+    assert await running.ends(a_run(waits)) == [Succeeded("true")]
 
 
 @pytest.mark.parametrize(

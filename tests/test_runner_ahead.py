@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -22,11 +23,11 @@ class Running:
     def __init__(self) -> None:
         self.outcomes: list[Outcome | None] = []
         self.runner = Runner(
-            SLOTS, on_outcome=self.note, on_free_slot=lambda: None, on_stuck=lambda: None
+            SLOTS, on_ended=self.note, on_free_slot=lambda: None, on_stuck=lambda: None
         )
 
-    def note(self, _: Run, outcome: Outcome | None) -> None:
-        self.outcomes.append(outcome)
+    def note(self, runs: Sequence[Run]) -> None:
+        self.outcomes += [run.outcome for run in runs]
 
     async def run_quickly(self, count: int) -> None:
         self.runner.start(some_runs(quick, count))
@@ -160,8 +161,28 @@ async def test_jobs_claimed_ahead_of_plain_functions_that_block_are_handed_back(
 
 
 async def test_no_job_is_claimed_ahead_while_handlers_take_their_time(running, monkeypatch):
+    monkeypatch.setattr(runs_module, "LONGEST_TURN", 3600)
     await running.run_quickly(QUICK_RUNS)
     monkeypatch.setattr(runs_module, "SLICE", -1)
+    await running.run_quickly(1)
+    assert running.runner.room(SLOTS) == AHEAD * SLOTS, "other work of the machine, perhaps"
+    await running.run_quickly(1)
+    assert running.runner.room(SLOTS) == 0
+
+
+async def test_turns_that_are_too_long_now_and_then_do_not_end_claims_ahead(running, monkeypatch):
+    monkeypatch.setattr(runs_module, "LONGEST_TURN", 3600)
+    await running.run_quickly(QUICK_RUNS)
+    for seconds in (-1, 3600, -1, 3600):
+        monkeypatch.setattr(runs_module, "SLICE", seconds)
+        await running.run_quickly(1)
+        assert running.runner.room(SLOTS) == AHEAD * SLOTS
+
+
+async def test_no_job_is_claimed_ahead_after_a_handler_that_blocks_the_loop(running, monkeypatch):
+    await running.run_quickly(QUICK_RUNS)
+    monkeypatch.setattr(runs_module, "SLICE", -1)
+    monkeypatch.setattr(runs_module, "LONGEST_TURN", -1)
     await running.run_quickly(1)
     assert running.runner.room(SLOTS) == 0
 

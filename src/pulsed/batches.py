@@ -7,6 +7,7 @@ not. An item that is larger than a batch is a batch of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -39,12 +40,11 @@ def halves(items: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
 def first_batch(items: Sequence[T], size: Callable[[T], int], limits: Limits) -> Sequence[T]:
     """Return the items at the head that fit into a batch: at least one, if there are any."""
     head = items[: limits.items]
-    total = 0
-    for number, item in enumerate(head):
-        total += size(item)
-        if total > limits.bytes and number:
-            return head[:number]
-    return head
+    sizes = list(map(size, head))
+    if sum(sizes) <= limits.bytes:
+        return head
+    fitting = sum(total <= limits.bytes for total in accumulate(sizes))
+    return head[: max(1, fitting)]
 
 
 class Gathering(Generic[T]):

@@ -92,13 +92,13 @@ class Process:
         ended: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         runner = Runner(
             1,
-            on_outcome=lambda _, outcome: ended.set_result(outcome),
+            on_ended=lambda runs: ended.set_result(runs[0].outcome),
             on_free_slot=lambda: None,
             on_stuck=lambda: None,
         )
         workflows = Workflows(self.store, self._registry)
-        context = Context(assignment, self.store, workflows)
-        runner.start([Run(assignment, self._registry.get(assignment.topic), context)])
+        handler = self._registry.get(assignment.topic)
+        runner.start([Run(assignment, handler, lambda job: Context(job, self.store, workflows))])
         outcome = await ended
         await runner.close()
         return outcome

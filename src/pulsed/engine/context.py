@@ -467,9 +467,5 @@ class Context(HandlerContext):
 
 def current_context() -> Context | None:
     """Return the context of the job that your code runs in, or None outside of a job."""
-    return cast("Context | None", current.get())
-
-
-def enter(context: Context) -> None:
-    """Make ``context`` the current one for the rest of this task or thread call."""
-    current.set(context)
+    run = current.get()
+    return None if run is None else cast("Context", run.context)

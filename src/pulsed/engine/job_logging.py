@@ -6,27 +6,25 @@ import logging
 from collections.abc import MutableMapping
 from contextvars import ContextVar
 from typing import Any, Protocol
-from uuid import UUID
+
+from pulsed.handler import HandlerContext
+from pulsed.model.job import Assignment
 
 
-class LoggedJob(Protocol):
-    """What a record tells of its job."""
-
-    @property
-    def job_id(self) -> UUID:
-        """The job's id."""
+class CurrentRun(Protocol):
+    """A run, as the code that runs in it finds it."""
 
     @property
-    def topic(self) -> str:
-        """The name of its handler."""
+    def assignment(self) -> Assignment:
+        """Its job."""
 
     @property
-    def attempt(self) -> int:
-        """The number of the attempt."""
+    def context(self) -> HandlerContext:
+        """Its context, which is made when it is first asked for."""
 
 
-current: ContextVar[LoggedJob | None] = ContextVar("pulsed_context", default=None)
-"""The context of the job that this code runs in."""
+current: ContextVar[CurrentRun | None] = ContextVar("pulsed_run", default=None)
+"""The run that this code is in."""
 
 
 class JobLogFilter(logging.Filter):
@@ -37,7 +35,8 @@ class JobLogFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the fields; keep every record."""
-        job = current.get()
+        run = current.get()
+        job = None if run is None else run.assignment
         if not hasattr(record, "job_id"):
             record.job_id = "-" if job is None else str(job.job_id)
             record.topic = "-" if job is None else job.topic

@@ -30,6 +30,9 @@ MOST_AT_ONCE = 4 * 1024 * 1024
 MAX_DEPTH = 100
 """How deeply lists and objects may be nested in a payload or result."""
 
+ALWAYS_STORABLE = 2 * MAX_DEPTH
+"""Bytes of a value that is neither too large nor too deep: a level takes two brackets."""
+
 MAX_TEXT = 65_536
 """The longest error text or traceback that is kept, in bytes of UTF-8."""
 
@@ -127,7 +130,9 @@ def encode_cleaned(what: str, value: Any) -> str:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
     if rb"\u0000" in data:
         data = _ESCAPED_NUL.sub(rb"\1" + REPLACEMENT.encode(), data)
-    return _checked_text(what, data)
+    if len(data) > ALWAYS_STORABLE:
+        _check_text(what, data)
+    return data.decode()
 
 
 def _checked_text(what: str, data: bytes) -> str:
@@ -136,7 +141,7 @@ def _checked_text(what: str, data: bytes) -> str:
 
 
 def _check_text(what: str, data: bytes) -> None:
-    if len(data) > 2 * MAX_DEPTH:  # a level takes two brackets
+    if len(data) > ALWAYS_STORABLE:
         check_size(what, data)
         check_depth(what, data)
 

@@ -109,7 +109,7 @@ class Lease(NamedTuple):
     worker_id: UUID
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """A claimed job, with all that a worker needs in order to run it."""
 
     lease: Lease

@@ -14,7 +14,7 @@ from pulsed.model.job import Assignment, Lease
 from pulsed.model.step import Checkpoint, Wait
 
 
-class Succeeded(msgspec.Struct, frozen=True, tag=True):
+class Succeeded(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The handler returned; ``result`` is its value as JSON text."""
 
     result: str | None = None
@@ -22,7 +22,7 @@ class Succeeded(msgspec.Struct, frozen=True, tag=True):
     """Delete the job's checkpoints with the success; only workflows have any."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class Failed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The handler raised. ``delay`` overrules the backoff; ``final`` dead-letters the job."""
 
     error: str
@@ -31,19 +31,19 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     final: bool = False
 
 
-class Snoozed(msgspec.Struct, frozen=True, tag=True):
+class Snoozed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Run again later; the attempt is given back."""
 
     delay: float
 
 
-class Cancelled(msgspec.Struct, frozen=True, tag=True):
+class Cancelled(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The run stopped at a request to cancel."""
 
     reason: str = "cancelled on request"
 
 
-class Released(msgspec.Struct, frozen=True, tag=True):
+class Released(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The worker hands the job back unfinished; the attempt is given back."""
 
 
@@ -100,9 +100,10 @@ class Report(NamedTuple):
     @property
     def size(self) -> int:
         """Its approximate size in the database, in bytes."""
-        match self.outcome:
-            case Succeeded():
-                return text_size(self.outcome.result)
+        outcome = self.outcome
+        if type(outcome) is Succeeded:  # as nearly always
+            return text_size(outcome.result)
+        match outcome:
             case Failed(error, traceback):
                 return text_size(error) + text_size(traceback)
             case Waiting(_, checkpoint):

@@ -151,13 +151,15 @@ class DrainingWorker(Worker):
         self._drained.started += len(assignments)
         super()._start(assignments, asked_at)
 
-    def _report(self, run: Run, outcome: Outcome | None) -> None:
-        kept = self._process.faults.reported(run.assignment, outcome)
-        if kept is None or kept is not outcome:
-            self._note(run, Ended.LOST)
-        else:
-            self._reports[run] = kept, run.error
-        super()._report(run, kept)
+    def _ended(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            kept = self._process.faults.reported(run.assignment, run.outcome)
+            if kept is None or kept is not run.outcome:
+                self._note(run, Ended.LOST)
+            else:
+                self._reports[run] = kept, run.error
+            run.outcome = kept
+        super()._ended(runs)
 
     def _settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
         for report in reports:
@@ -175,7 +177,7 @@ class DrainingWorker(Worker):
             self._note(run, Ended.CRASHED)
             if run.timer is not None:
                 run.timer.cancel()
-            flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+            flow = run.flow
             for task in {run.task} if flow is None else {run.task, *flow.tasks_beside()}:
                 if task is not None:
                     abandon(task)

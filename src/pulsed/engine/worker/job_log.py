@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeAlias
 
@@ -21,6 +22,7 @@ from pulsed.model.outcome import Cancelled, Failed, Outcome, Released, Snoozed, 
 from pulsed.wording import counted, format_duration
 
 log = logging.getLogger("pulsed.job")
+worker_log = logging.getLogger("pulsed.worker")
 
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 
@@ -42,18 +44,22 @@ class JobLog:
         self._unlogged = 0
         self._summary: asyncio.TimerHandle | None = None
 
-    def ended(self, run: Run, outcome: Outcome) -> None:
-        """Log how a run ended."""
-        match outcome:
-            case Succeeded():
-                if log.isEnabledFor(logging.INFO):
-                    self._succeeded(run)
-            case Failed():
-                _failed(run, outcome)
-            case _ if self._mode != "failures" and log.isEnabledFor(logging.INFO):
-                log.info("%s %s", str(run), _interim(outcome), extra=run.log_fields())
-            case _:
-                pass
+    def ended(self, runs: Sequence[Run]) -> None:
+        """Log how runs ended."""
+        logs_info = self._mode != "failures" and log.isEnabledFor(logging.INFO)
+        now = time.monotonic()
+        for run in runs:
+            outcome = run.outcome
+            try:
+                if type(outcome) is Succeeded:
+                    if logs_info:
+                        self._succeeded(run, now)
+                elif type(outcome) is Failed:
+                    _failed(run, outcome)
+                elif outcome is not None and logs_info:
+                    log.info("%s %s", str(run), _interim(outcome), extra=run.log_fields())
+            except Exception:  # noqa: BLE001 - of a user's log handler
+                worker_log.exception("%s: its end could not be logged", run)
 
     def close(self) -> None:
         """Log the number of successes that have no line yet."""
@@ -61,10 +67,8 @@ class JobLog:
             self._summary.cancel()
             self._sum_up()
 
-    def _succeeded(self, run: Run) -> None:
-        if self._mode == "failures":
-            return
-        if self._mode == "limited" and not self._may_log():
+    def _succeeded(self, run: Run, now: float) -> None:
+        if self._mode == "limited" and not self._may_log(now):
             self._unlogged += 1
             if self._summary is None:
                 loop = asyncio.get_running_loop()
@@ -79,8 +83,7 @@ class JobLog:
             extra=extra,
         )
 
-    def _may_log(self) -> bool:
-        now = time.monotonic()
+    def _may_log(self, now: float) -> bool:
         if now >= self._window_ends:
             self._window_ends, self._lines = now + WINDOW, 0
         self._lines += 1

@@ -76,12 +76,14 @@ class Leases:
         """How long each lease is surely held, by the monotonic clock; only with a fence."""
         self._on_answers = on_answers
         self._on_late = on_late
-        self._held: dict[UUID, tuple[Lease, float, str]] = {}
+        self._held: dict[UUID, Assignment] = {}
         self._given_up: dict[UUID, Lease] = {}
         """Leases of runs that were begun and have no report; the rows may still be RUNNING."""
         self._topics: set[str] = set()
         """Topics held since the last beat: one of these is to blame if the next one is late."""
         self._changed = threading.Condition()
+        self._shortest = float("inf")
+        """The shortest lease that was held since the last beat, in seconds."""
         self._interval = float("inf")
         self._next_beat = float("inf")
         self._stopped = False
@@ -102,32 +104,28 @@ class Leases:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def add(self, assignments: Iterable[Assignment], since: float) -> list[Lease]:
+    def add(self, assignments: Sequence[Assignment], since: float) -> list[Lease]:
         """Renew these leases from now on; returns the held leases that they supersede.
 
         They may be as old as ``since``, when the claim was sent.
         """
-        superseded = []
+        new = {each.lease.job_id: each for each in assignments}
+        seconds = {each.lease_seconds for each in assignments}
+        topics = {each.topic for each in assignments}
         with self._changed:
-            held, is_fenced = self._held, self._fence is not Fence.NEVER
-            shortest, topic = float("inf"), None
-            for assignment in assignments:
-                lease, seconds = assignment.lease, assignment.lease_seconds
-                job_id = lease.job_id
-                if assignment.topic != topic:
-                    topic = assignment.topic
-                    self._topics.add(topic)
-                shortest = min(shortest, seconds)
-                new = (lease, seconds / BEATS_PER_LEASE, topic)
-                if (older := held.setdefault(job_id, new)) is not new:
-                    superseded.append(older[0])
-                    held[job_id] = new
-                if is_fenced:
-                    self._sure_until[job_id] = since + seconds * SURE_FOR
-            shortest /= BEATS_PER_LEASE
-            due = max(since + shortest, time.monotonic())  # a late claim is not a late beat
+            held = self._held
+            superseded = [held[job_id].lease for job_id in held.keys() & new.keys()]
+            held.update(new)
+            self._topics |= topics
+            if self._fence is not Fence.NEVER:
+                for job_id, each in new.items():
+                    self._sure_until[job_id] = since + each.lease_seconds * SURE_FOR
+            shortest = min(seconds, default=float("inf"))
+            self._shortest = min(self._shortest, shortest)
+            interval = shortest / BEATS_PER_LEASE
+            due = max(since + interval, time.monotonic())  # a late claim is not a late beat
             if due < self._next_beat:
-                self._interval, self._next_beat = shortest, due
+                self._interval, self._next_beat = interval, due
                 self._changed.notify()
         return superseded
 
@@ -136,8 +134,8 @@ class Leases:
         with self._changed:
             held, sure_until = self._held, self._sure_until
             for lease in leases:
-                dropped = held.pop(lease.job_id, None)
-                if dropped is not None and dropped[0] != lease:
+                dropped = held.pop(lease[0], None)
+                if dropped is not None and dropped.lease != lease:
                     held[lease.job_id] = dropped
                 elif sure_until:
                     sure_until.pop(lease.job_id, None)
@@ -155,7 +153,7 @@ class Leases:
         """Whether exactly this lease is held, and not a newer one on its job."""
         with self._changed:
             held = self._held.get(lease.job_id)
-            return held is not None and held[0] == lease
+            return held is not None and held.lease == lease
 
     def unknown(self, stored: Sequence[Lease]) -> list[Lease]:
         """Return those of the leases stored for this worker under which it has begun no run."""
@@ -171,10 +169,12 @@ class Leases:
         ]
 
     def shortest(self) -> float | None:
-        """Return the length of the shortest lease held, which no retry may outlast; or None."""
+        """Return the length of the shortest lease held, which no retry may outlast; or None.
+
+        It may be one that was held since the last beat: to look at all of them takes time.
+        """
         with self._changed:
-            interval = self._shortest_interval()
-        return interval * BEATS_PER_LEASE if self._held else None
+            return self._shortest if self._held else None
 
     def tick(self) -> dict[Lease, Beat]:
         """Beat once for every lease held, and pass the answers on."""
@@ -190,22 +190,22 @@ class Leases:
 
     def _leases(self) -> list[Lease]:
         with self._changed:
-            return [lease for lease, _, _ in self._held.values()]
+            return [held.lease for held in self._held.values()]
 
     def _beat_timeout(self) -> float | None:
         """Return the timeout of a beat: until a lease ends, or a run has to fence itself."""
         with self._changed:
             soonest = min(self._sure_until.values(), default=float("inf")) - time.monotonic()
-        shortest = self.shortest()
-        return shortest if shortest is None else max(SHORTEST_BEAT, min(shortest, soonest))
+            shortest = self._shortest_held()
+            return max(SHORTEST_BEAT, min(shortest, soonest)) if self._held else None
 
     def _confirmed(self, leases: Iterable[Lease], began: float) -> None:
         if self._fence is not Fence.NEVER:
             with self._changed:
                 for lease in leases:
                     held = self._held.get(lease.job_id)
-                    if held is not None and held[0] == lease:
-                        sure_for = held[1] * BEATS_PER_LEASE * SURE_FOR
+                    if held is not None and held.lease == lease:
+                        sure_for = held.lease_seconds * SURE_FOR
                         self._sure_until[lease.job_id] = began + sure_for
 
     def _give_up_the_unconfirmed(self) -> None:
@@ -213,7 +213,7 @@ class Leases:
         now = time.monotonic()
         with self._changed:
             given_up = [
-                held[0]
+                held.lease
                 for job_id, held in self._held.items()
                 if self._sure_until.get(job_id, float("inf")) <= now
             ]
@@ -246,8 +246,8 @@ class Leases:
         if ended - began > self._interval:
             log.warning("a heartbeat took %.1f s: the database is slow", ended - began)
         with self._changed:
-            self._interval = self._shortest_interval()
-            pause = self._interval
+            self._shortest = self._shortest_held()
+            pause = self._interval = self._shortest / BEATS_PER_LEASE
             if failed:
                 pause = min(pause * AFTER_FAILURE, LONGEST_PAUSE)
             # After a slow beat the next is due now and not late: the database was slow, and no
@@ -264,14 +264,14 @@ class Leases:
                     break
                 self._changed.wait(None if due == float("inf") else due - now)
             late = time.monotonic() - self._next_beat
-            topics, self._topics = self._topics, {topic for _, _, topic in self._held.values()}
+            topics, self._topics = self._topics, {held.topic for held in self._held.values()}
             stopped = self._stopped
         if not stopped and late > self._interval:
             self._on_late(late, sorted(topics))
         return not stopped
 
-    def _shortest_interval(self) -> float:
-        return min((interval for _, interval, _ in self._held.values()), default=float("inf"))
+    def _shortest_held(self) -> float:
+        return min((held.lease_seconds for held in self._held.values()), default=float("inf"))
 
 
 def _is_everybodys(error: Exception) -> bool:

@@ -25,16 +25,19 @@ class Pace:
             self._since = now
         self.running += runs
 
-    def end(self, now: float) -> bool | None:
-        """Note that a run has ended; returns for each ``RUNS`` of them whether they were quick."""
-        self.running -= 1
-        self._ended += 1
+    def end(self, now: float, runs: int = 1) -> bool | None:
+        """Note that runs have ended; returns for at least ``RUNS`` of them whether all were quick.
+
+        None: they are too few to tell.
+        """
+        self.running -= runs
+        self._ended += runs
         is_full = self._ended >= RUNS
         if self.running and not is_full:
             return None
         self._took, self._since = self._took + now - self._since, now
         if not is_full:
             return None
-        is_quick = self._took <= QUICK
+        is_quick = self._took <= QUICK * self._ended / RUNS
         self._ended, self._took = 0, 0.0
         return is_quick

@@ -2,13 +2,14 @@
 
 An async handler is stepped by hand until it suspends. Many never do: they await nothing, or what
 they await is ready. Those have ended by then, and cost no task. One that suspends becomes a
-``Suspended``, whose rest is awaited in a task of its own.
+``Suspended``, whose rest is awaited in a task of its own. Either way ``run.outcome`` has the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AsyncExitStack, ExitStack
@@ -19,17 +20,19 @@ from enum import Enum
 from types import CoroutineType
 from typing import Any, TypeAlias
 
-from pulsed.engine import context as contexts
+import msgspec
+
 from pulsed.engine.around import NOTHING_AROUND, RunArounds, enter_all, enter_plain
 from pulsed.engine.context import Context
 from pulsed.engine.error_text import describe, message, trace
-from pulsed.engine.workflow.calling import awaiting, outlast
+from pulsed.engine.job_logging import current
+from pulsed.engine.workflow.calling import outlast
 from pulsed.engine.workflow.flow import Workflow
 from pulsed.engine.workflow.run_stream import on_loop
 from pulsed.engine.workflow.suspension import Suspension, is_suspension
 from pulsed.errors import InvalidPayload, NoRetry, RetryAfter, RunStopped, Snooze, WorkflowError
 from pulsed.handler import Handler, clean_text
-from pulsed.model.job import Assignment
+from pulsed.model.job import Assignment, Lease
 from pulsed.model.outcome import (
     Cancelled,
     Failed,
@@ -50,56 +53,75 @@ class StopReason(Enum):
     ABORTED = "the worker is shutting down"
 
 
-class Run:
+_making_context = threading.Lock()
+
+
+class Run(msgspec.Struct, eq=False):
     """One execution of a claimed job in this worker."""
 
-    __slots__ = (
-        "arounds",
-        "assignment",
-        "began",
-        "claimed_at",
-        "context",
-        "ended",
-        "error",
-        "error_line",
-        "error_type",
-        "handler",
-        "lease",
-        "reported",
-        "stop",
-        "task",
-        "timer",
-    )
+    assignment: Assignment
+    handler: Handler[Any]
+    make_context: Callable[[Assignment], Context]
+    arounds: RunArounds = NOTHING_AROUND
+    began: float = 0.0
+    """When its handler was called, by the monotonic clock; 0: not yet…"""
+    ended: float = 0.0
+    """…and when it had ended, or was given up on."""
+    outcome: Outcome | None = None
+    """How it ended; None: not yet, or its lease was lost, so there is nothing to report."""
+    made_context: Context | None = None
+    """Its context, if anything has asked for it."""
+    is_over: bool = False
+    """Whether its handler has ended."""
+    error: BaseException | None = None
+    """What its handler raised, from its end until it has been logged."""
+    task: asyncio.Task[None] | None = None
+    """The run's own task, from when its handler first suspends."""
+    timer: asyncio.TimerHandle | None = None
+    stop: StopReason | None = None
+    reported: bool = False
+    """Its outcome is on the way to the database, or is no longer wanted."""
+    # For its events; set by ``run_events`` if there are subscribers.
+    claimed_at: datetime | None = None
+    error_type: str = ""
+    error_line: str = ""
+    """The handler's line that raised the error, if it was raised in another process."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        handler: Handler[Any],
-        context: Context,
-        arounds: RunArounds = NOTHING_AROUND,
-    ) -> None:
-        self.assignment = assignment
-        self.arounds = arounds
-        self.lease = assignment.lease
-        self.handler = handler
-        self.context = context
-        self.began = 0.0
-        """When its handler was called, by the monotonic clock; 0: not yet…"""
-        self.ended = 0.0
-        """…and when it had ended, or was given up on."""
-        self.error: BaseException | None = None
-        """What its handler raised, from its end until it has been logged."""
-        self.task: asyncio.Task[None] | None = None
-        """The run's own task, from when its handler first suspends."""
-        self.timer: asyncio.TimerHandle | None = None
-        self.stop: StopReason | None = None
-        self.reported = False
-        """Its outcome is on the way to the database, or is no longer wanted."""
-        # For its events; set by ``run_events`` if there are subscribers.
-        self.claimed_at: datetime | None = None
-        self.error_type = ""
-        self.error_line = ""
-        """The handler's line that raised the error, if it was raised in another process."""
+    @property
+    def lease(self) -> Lease:
+        """The lease that it runs under."""
+        return self.assignment.lease
+
+    @property
+    def context(self) -> Context:
+        """What its handler may take as ``ctx``, made when it is first asked for, in any thread."""
+        if self.made_context is None:
+            with _making_context:
+                if self.made_context is None:
+                    self.made_context = self.make_context(self.assignment)
+            self._tell_context()  # now that others see it: what happened before that
+        return self.made_context
+
+    def _tell_context(self) -> None:
+        """Have its context, if it is made, know what happened to the run.
+
+        In two threads at once, perhaps: so nothing is ever taken back.
+        """
+        context = self.made_context
+        if context is None:
+            return
+        if self.task is not None:
+            context._task = self.task  # noqa: SLF001 - the context is the run's own
+        if self.stop is not None:
+            context._stopped = self.stop.value  # noqa: SLF001 - as above
+        if self.is_over:
+            context._ended = True  # noqa: SLF001 - as above
+
+    @property
+    def flow(self) -> Workflow | None:
+        """Its workflow, if it is one."""
+        context = self.made_context
+        return None if context is None else context._flow  # noqa: SLF001 - as above
 
     @property
     def starts_on_loop(self) -> bool:
@@ -113,9 +135,25 @@ class Run:
         """
         if self.stop is None:
             self.stop = why
-            self.context._stopped = why.value  # noqa: SLF001 - the context is the run's own
+            self._tell_context()
             if self.task is not None:
                 self.task.cancel()
+
+    def keep(self, task: asyncio.Task[None] | None) -> None:
+        """Have the task in which its handler has suspended for itself."""
+        self.task = task
+        self._tell_context()
+
+    def end(self) -> Workflow | None:
+        """Note that its handler has ended; returns its workflow, if it is one."""
+        self.is_over = True
+        if self.made_context is None:
+            return None
+        self._tell_context()
+        flow = self.flow
+        if flow is not None:
+            flow.ended = True
+        return flow
 
     def seconds(self) -> float:
         """Return for how long its handler has been running, or ran until its end."""
@@ -167,31 +205,49 @@ class Suspended:
 InThread: TypeAlias = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 """Calls a function in a thread, and returns what it returns."""
 
+_ENDED: Any = object()
 
-def start(run: Run, in_thread: InThread) -> Outcome | Suspended | None:
-    """Start a run on the event loop, until it suspends or ends; None: lease lost. Never raises."""
+
+def start(run: Run, in_thread: InThread) -> Suspended | None:
+    """Start a run on the event loop; None: it has ended without suspending. Never raises."""
     if run.stop is not None:
-        return outcome_of_stop(run)
-    run.began = time.monotonic()
+        run.outcome = outcome_of_stop(run)
+        return None
     variables = copy_context()
+    coroutine = _executed(run, in_thread)
+    # ``next`` with a default makes no StopIteration, which would take as long as all of this.
+    awaited = variables.run(next, coroutine.__await__(), _ENDED)
+    return None if awaited is _ENDED else Suspended(variables, coroutine, awaited)
+
+
+async def _executed(run: Run, in_thread: InThread) -> None:
+    """Call a handler, inside of what surrounds it, and note the outcome. Never raises."""
+    current.set(run)
     try:
-        coroutine, awaited = variables.run(_first_step, run, in_thread)
-    except StopIteration as returned:
-        return _after_return(run, returned.value)
+        if not run.handler.is_async:
+            value = await _called_around_thread(run, in_thread)
+        elif run.arounds.all:
+            value = await _called_around(run)
+        else:
+            value = await _called(run)
+    except StopIteration as error:  # of a wrapper, not of a coroutine
+        failure = RuntimeError("the handler raised StopIteration")
+        failure.__cause__ = error
+        run.outcome = _after_error(run, failure)
     except BaseException as error:  # noqa: BLE001 - also SystemExit: a job must not end its worker
-        return _after_error(run, error)
-    return Suspended(variables, coroutine, awaited)
+        run.outcome = _after_error(run, error)
+    else:
+        run.outcome = _after_return(run, value)
 
 
-async def finish(run: Run, rest: Suspended) -> Outcome | None:
+async def finish(run: Run, rest: Suspended) -> None:
     """Finish a run that has suspended. Never raises."""
     try:
-        value = await rest
-    except BaseException as error:  # noqa: BLE001 - see above
-        await _end_steps(run)
-        return await written(run, _after_error(run, error))
+        await rest
+    except BaseException as error:  # noqa: BLE001 - its task is closed
+        run.outcome = _after_error(run, error)
     await _end_steps(run)
-    return await written(run, _after_return(run, value))
+    run.outcome = await written(run, run.outcome)
 
 
 async def written(run: Run, outcome: Outcome | None) -> Outcome | None:
@@ -199,9 +255,10 @@ async def written(run: Run, outcome: Outcome | None) -> Outcome | None:
 
     If it cannot be stored, the run has failed, unless it has anyway.
     """
-    stream = run.context._stream  # noqa: SLF001 - the context is the run's own
-    if stream is None:
+    context = run.made_context
+    if context is None or context._stream is None:  # noqa: SLF001 - the context is the run's own
         return outcome
+    stream = context._stream  # noqa: SLF001 - as above
     flushing = asyncio.ensure_future(stream.flush())
     await outlast(flushing)
     error = flushing.exception()
@@ -212,7 +269,7 @@ async def written(run: Run, outcome: Outcome | None) -> Outcome | None:
 
 
 async def _end_steps(run: Run) -> None:
-    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    flow = run.flow
     if flow is not None:
         await flow.end(stop=run.stop is not None)
 
@@ -222,7 +279,7 @@ def call(run: Run) -> Outcome | None:
     if run.stop is not None:
         return outcome_of_stop(run)
     run.began = time.monotonic()
-    contexts.enter(run.context)
+    current.set(run)
     try:
         value = _called_in_thread(run)
     except BaseException as error:  # noqa: BLE001 - see above
@@ -231,8 +288,8 @@ def call(run: Run) -> Outcome | None:
 
 
 def _written_from_thread(run: Run, outcome: Outcome | None) -> Outcome | None:
-    context = run.context
-    if context._stream is None:  # noqa: SLF001 - the context is the run's own
+    context = run.made_context
+    if context is None or context._stream is None:  # noqa: SLF001 - the context is the run's own
         return outcome
     return on_loop(context._shared().loop, written(run, outcome))  # noqa: SLF001
 
@@ -281,22 +338,6 @@ def _called_unless_stopped(run: Run) -> Any:
     return _called_in_thread(run)
 
 
-def _first_step(run: Run, in_thread: InThread) -> tuple[Coroutine[Any, Any, Any], Any]:
-    contexts.enter(run.context)
-    try:
-        if not run.handler.is_async:
-            coroutine: Any = _called_around_thread(run, in_thread)
-        elif run.arounds.all:
-            coroutine = _called_around(run)
-        else:
-            coroutine = _called(run)
-        if type(coroutine) is not CoroutineType:  # a decorator may return another awaitable
-            coroutine = awaiting(coroutine)
-    except StopIteration as error:  # would look like a return
-        raise RuntimeError("the handler raised StopIteration") from error
-    return coroutine, coroutine.send(None)
-
-
 def _called(run: Run) -> Any:
     handler, codec = run.handler, run.handler.codec
     arguments = codec.decode(run.assignment.payload)
@@ -305,26 +346,15 @@ def _called(run: Run) -> Any:
     return handler.fn(**arguments)
 
 
-def _ended_flow(run: Run) -> Workflow | None:
-    """Mark the run's handler as ended; returns its workflow, if it is one."""
-    context = run.context
-    context._ended = True  # noqa: SLF001 - the context is the run's own
-    flow = context._flow  # noqa: SLF001 - the context is the run's own
-    if flow is not None:
-        flow.ended = True
-    return flow
-
-
 def _after_return(run: Run, value: Any) -> Outcome | None:
-    flow = _ended_flow(run)
+    flow = run.end()
     if run.stop is not None and run.stop in (StopReason.LOST, StopReason.TIMED_OUT):
         return outcome_of_stop(run)  # even if the handler caught its cancellation
     if flow is not None and flow.interrupted is not None:
         return _stayed(flow.interrupted)
     try:
         result = run.handler.codec.encode_result(value)
-        discard = flow is not None and not run.handler.keep_steps
-        return Succeeded(result, discard_checkpoints=discard)
+        return Succeeded(result, flow is not None and not run.handler.keep_steps)
     except InvalidPayload as error:
         return Failed(clean_text(str(error)), final=True)
     except BaseException as error:  # noqa: BLE001 - encoding may run user code
@@ -332,7 +362,7 @@ def _after_return(run: Run, value: Any) -> Outcome | None:
 
 
 def _after_error(run: Run, error: BaseException) -> Outcome | None:
-    flow = _ended_flow(run)
+    flow = run.end()
     if isinstance(error, asyncio.CancelledError | RunStopped) and run.stop is not None:
         return outcome_of_stop(run)
     if run.stop in (StopReason.LOST, StopReason.ABORTED):

@@ -65,14 +65,18 @@ class RunEvents:
         if wanted.isdisjoint(OF_RUNS):
             return
         at = self._clock.at(claimed_at)
-        queue = topic = None
+        queue = topic = due = None
+        waited = 0.0
         for run in runs:
             run.claimed_at = at
             job = run.assignment
+            if job.next_run_at is not due:  # as it is for jobs that were enqueued together
+                due = job.next_run_at
+                waited = (at - due) / SECOND
             if job.topic != topic or job.queue != queue:
                 queue, topic = job.queue, job.topic
                 count = self._counted.setdefault((of.RunStarted, queue, topic), []).append
-            count((at - job.next_run_at) / SECOND)
+            count(waited)
         self._publish_counts_soon(at)
         if of.RunStarted in wanted:
             self._events.publish([_event(of.RunStarted, run, at) for run in runs])
@@ -189,5 +193,5 @@ def _error_type(run: Run) -> str:
         return type_name(type(run.error))
     if run.stop is StopReason.TIMED_OUT:
         return type_name(TimeoutError)
-    flow = run.context._flow  # noqa: SLF001 - the context is the run's own
+    flow = run.flow
     return type_name(WorkflowError if flow is not None and flow.interrupted else InvalidPayload)

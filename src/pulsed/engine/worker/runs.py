@@ -12,7 +12,7 @@ import functools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pulsed.engine.worker import pace
@@ -40,6 +40,8 @@ UNSTOPPABLE_AFTER = 5.0
 SLICE = 0.005
 """Seconds of handlers that never suspend, after which the loop's other tasks get their turn."""
 
+LONGEST_TURN = 0.02
+"""Seconds of such a turn that are never due to other work on a busy machine."""
 
 SMALLEST_TURN = 100
 """Runs in a turn, unless half of the slots are more. Between two turns the claimer claims for the
@@ -70,7 +72,7 @@ class Runner:
         self,
         slots: int,
         *,
-        on_outcome: Callable[[Run, Outcome | None], None],
+        on_ended: Callable[[Sequence[Run]], None],
         on_free_slot: Callable[[], None],
         on_stuck: Callable[[], None],
         threads: HandlerThreads | None = None,
@@ -79,16 +81,20 @@ class Runner:
         self._turn = max(SMALLEST_TURN, slots // 2)
         self._quick = 0
         """Runs in a row that ended without suspending, in turns that were not too long."""
+        self._was_late = False
+        """Whether the last turn was too long, which counts only if it was not the first."""
         self._pace = Pace()
         self._is_beginning = False
         """Whether a task that starts ready runs is about to."""
         self._handing_back: asyncio.TimerHandle | None = None
-        self._on_outcome = on_outcome
+        self._on_ended = on_ended
         self._on_free_slot = on_free_slot
         self._on_stuck = on_stuck
         self._threads = threads or HandlerThreads()
         self._idle = asyncio.Event()
         self._ready: deque[Run] = deque()
+        self._ended_in_threads: list[Run] = []
+        """Runs whose ends are noted in the loop's next turn, together."""
         self.processes: ProcessPool | None = None
         """Runs the handlers with ``executor="process"``; the worker sets it if there are any."""
         self.runs: set[Run] = set()
@@ -97,14 +103,15 @@ class Runner:
         self.stuck: set[Run] = set()
         """Runs whose handler does not stop: reported, but their slot stays taken."""
 
-    def start(self, runs: Iterable[Run]) -> None:
+    def start(self, runs: Sequence[Run]) -> None:
         """Start runs: on the loop or, if neither handler nor surroundings are async, in threads."""
-        plain = []
+        free = self._slots - self._started
+        plain: list[Run] = []
+        self.runs.update(runs)
         for run in runs:
-            self.runs.add(run)
-            if run.handler.in_process and self.processes is not None:
+            if self.processes is not None and run.handler.in_process:
                 self._start_in_process(run, self.processes)
-            elif run.starts_on_loop or self._started > self._slots:
+            elif run.starts_on_loop or len(plain) >= free:
                 self._ready.append(run)
             else:
                 plain.append(run)
@@ -166,7 +173,8 @@ class Runner:
         if self.processes is not None and run in self.in_processes:
             self.processes.kill(run)
             return
-        self._report(run, outcome_of_stop(run))
+        run.outcome = outcome_of_stop(run)
+        self._report([run])
         if run in self.runs and run not in self.stuck:
             self.stuck.add(run)
             self._idle.set()
@@ -225,12 +233,13 @@ class Runner:
         self._quick = 0
         for _ in range(min(self._surplus, len(self._ready))):
             run = self._ready.pop()
-            self._end(run, Released() if run.stop is None else outcome_of_stop(run))
+            run.outcome = Released() if run.stop is None else outcome_of_stop(run)
+            self._end([run])
 
     # -- plain handlers ---------------------------------------------------------------------------
 
     def _start_in_threads(self, runs: Iterable[Run]) -> None:
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         calls = []
         for run in runs:
             self._arm(run, now)
@@ -239,15 +248,24 @@ class Runner:
         self._threads.put(calls)
 
     def _call(self, run: Run) -> Callable[[], None]:
-        return functools.partial(self._end_in_thread, run, call(run))
+        outcome = call(run)
+        return functools.partial(self._end_in_thread, run, outcome)
 
     def _end_in_thread(self, run: Run, outcome: Outcome | None) -> None:
-        is_quick = self._pace.end(asyncio.get_running_loop().time())
+        """End a run with all others whose ends the loop is told of in the same turn."""
+        if not self._ended_in_threads:
+            asyncio.get_running_loop().call_soon(self._end_those_in_threads)
+        run.outcome = outcome
+        self._ended_in_threads.append(run)
+
+    def _end_those_in_threads(self) -> None:
+        runs, self._ended_in_threads = self._ended_in_threads, []
+        is_quick = self._pace.end(time.monotonic(), len(runs))
         if is_quick:
             self._quick += pace.RUNS
         elif is_quick is False:
             self._was_slow()
-        self._end(run, outcome)
+        self._end(runs)
 
     def _next_plain(self) -> list[Run]:
         """Take the plain runs from the head of the ready ones, as many as have slots."""
@@ -279,66 +297,92 @@ class Runner:
 
     async def _in_process(self, run: Run, processes: ProcessPool) -> None:
         outcome = await processes.run(run, self._begun_in_process)
-        self._end(run, await written(run, outcome))
+        run.outcome = await written(run, outcome)
+        self._end([run])
 
     def _begun_in_process(self, run: Run) -> None:
-        self._arm(run, asyncio.get_running_loop().time())
+        self._arm(run, time.monotonic())
 
     # -- async handlers ---------------------------------------------------------------------------
 
     def _begin_ready(self) -> None:
+        """Start ready runs that have slots: plain functions now, and the others in a task."""
+        if self._ready and not self._ready[0].starts_on_loop:
+            self._start_in_threads(self._next_plain())  # they were claimed ahead
         if self._ready and not self._is_beginning and self._started < self._slots:
             self._is_beginning = True
             # Not create_task: an eager factory would start it at once, inside the current task.
             asyncio.Task(self._begin(), loop=asyncio.get_running_loop())
 
     async def _begin(self) -> None:
-        """Start ready runs that have slots, until one of them suspends and keeps this task."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
+        """Start ready runs, until the turn is over or one of them suspends and keeps this task."""
         self._is_beginning = False
-        now = loop.time()
-        until, left = now + SLICE, self._turn
-        has_freed_slots, may_be_full = False, True
-        while self._ready:
-            if may_be_full and self._started >= self._slots:
-                return
-            may_be_full = not self._ready[0].starts_on_loop
-            if may_be_full:  # they were claimed ahead, and have slots now
-                self._start_in_threads(self._next_plain())
-                continue
-            run = self._ready.popleft()
-            begun = start(run, self._in_thread)
-            if isinstance(begun, Suspended):
-                if run.handler.is_async:  # otherwise it waits for a thread, which cannot be stopped
-                    run.task = run.context._task = task  # noqa: SLF001 - the context is its own
-                self._arm(run, now)
-                self._was_slow()
-                self._begin_ready()
-                self._end(run, await finish(run, begun))
-                return
-            self._discard(run)
-            if not has_freed_slots:  # said once: what waits for slots goes on after the turn
-                has_freed_slots = True
-                self._on_free_slot()
-            self._pass_on(run, begun)
-            now = loop.time()
-            left -= 1
-            self._quick += 1
-            if now > until:
-                self._was_slow()
-            if left == 0 or now > until or task.cancelling():
-                # The turn is over, or a handler cancelled the task that it took for its own: a new
-                # task starts the rest.
-                self._begin_ready()
-                return
+        task = asyncio.current_task()
+        assert task is not None
+        began, ended = time.monotonic(), list[Run]()
+        try:
+            suspended = self._take_turn(task, ended, began + SLICE)
+        finally:
+            self._quick += len(ended)
+            self._end(ended)
+        if suspended is None:
+            self._note_turn(time.monotonic() - began)
+            return
+        run, rest = suspended
+        self._was_slow()
+        if run.handler.is_async:  # otherwise it waits for a thread, which cannot be stopped
+            run.keep(task)
+        self._arm(run, run.began)
+        await finish(run, rest)
+        self._end([run])
+
+    def _take_turn(
+        self, task: asyncio.Task[Any], ended: list[Run], until: float
+    ) -> tuple[Run, Suspended] | None:
+        """Start ready runs one after the other; returns the first that suspends, which is the last.
+
+        Those that end without suspending are added to ``ended``. They take turns at one slot.
+        """
+        ready, in_thread, now = self._ready, self._in_thread, time.monotonic()
+        if self._started >= self._slots:
+            return None
+        handler = None
+        while ready:
+            run = ready[0]
+            if run.handler is not handler:
+                if not run.starts_on_loop:
+                    return None
+                handler = run.handler
+            ready.popleft()
+            run.began = now
+            rest = start(run, in_thread)
+            if rest is not None:
+                return run, rest
+            now = run.ended = time.monotonic()
+            ended.append(run)
+            # If a handler cancelled the task that it took for its own, a new one starts the rest.
+            if len(ended) == self._turn or now > until or task.cancelling():
+                return None
+        return None
+
+    def _note_turn(self, seconds: float) -> None:
+        """Judge by a turn's time whether handlers are quick.
+
+        One that is too long may be due to other work of the machine, which took the processor away.
+        """
+        if seconds <= SLICE:
+            self._was_late = False
+        elif self._was_late or seconds > LONGEST_TURN:
+            self._was_slow()
+        else:
+            self._was_late = True
 
     def _arm(self, run: Run, began: float) -> None:
         """Start the timer of a run that has a timeout."""
         timeout = run.assignment.timeout
         if timeout is not None:
-            due = began + timeout
-            run.timer = asyncio.get_running_loop().call_at(due, self._time_out, run)
+            left = began + timeout - time.monotonic()
+            run.timer = asyncio.get_running_loop().call_later(left, self._time_out, run)
 
     def _time_out(self, run: Run) -> None:
         timeout = run.assignment.timeout
@@ -347,34 +391,32 @@ class Runner:
 
     # -- ends -------------------------------------------------------------------------------------
 
-    def _end(self, run: Run, outcome: Outcome | None) -> None:
-        self._discard(run)
-        # First the slot, then the report: the loop that is woken first goes first. The worker
-        # waits for the next claim, so that should be in flight while reports are written.
-        self._on_free_slot()
-        self._pass_on(run, outcome)
+    def _end(self, runs: Sequence[Run]) -> None:
+        if runs:
+            for some in (self.runs, self.in_processes, self.stuck):
+                if some:
+                    some.difference_update(runs)
+            # First the slots, then the reports: the loop that is woken first goes first. The worker
+            # waits for the next claim, so that should be in flight while reports are written.
+            self._on_free_slot()
+            self._report(runs)
+            self._idle.set()
         self._begin_ready()
 
-    def _discard(self, run: Run) -> None:
-        self.runs.discard(run)
-        self.in_processes.discard(run)
-        self.stuck.discard(run)
-
-    def _pass_on(self, run: Run, outcome: Outcome | None) -> None:
-        try:
-            self._report(run, outcome)
-        except Exception:  # the runs queued behind this one must start
-            log.exception("%s: its end could not be noted; its lease will run out", run)
-        self._idle.set()
-
-    def _report(self, run: Run, outcome: Outcome | None) -> None:
-        """Pass a run's outcome on, once."""
-        if run.timer is not None:
-            run.timer.cancel()
-        if not run.reported:
+    def _report(self, runs: Sequence[Run]) -> None:
+        """Pass the outcomes of runs on, each once."""
+        now = time.monotonic()
+        unreported = [run for run in runs if not run.reported]
+        for run in unreported:
             run.reported = True
-            run.ended = time.monotonic()
-            self._on_outcome(run, outcome)
+            run.ended = run.ended or now
+            if run.timer is not None:
+                run.timer.cancel()
+        try:
+            self._on_ended(unreported)
+        except Exception:  # the runs queued behind these must start
+            for run in unreported:
+                log.exception("%s: its end could not be noted; its lease will run out", run)
 
 
 def _resolve(future: asyncio.Future[Callable[[], Any]], result: Callable[[], Any]) -> None:

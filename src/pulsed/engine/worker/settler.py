@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
@@ -68,12 +68,12 @@ class Settler:
         self._surprised = False
         """Whether the traceback of an unexpected error was logged for this batch."""
 
-    def put(self, report: Report) -> None:
-        """Queue a report for the next batch."""
-        if not self._waiting:
+    def put(self, reports: Iterable[Report]) -> None:
+        """Queue reports for the next batch."""
+        self._waiting += reports
+        if self._waiting:
             self._arrived.set()
             self._empty.clear()
-        self._waiting.append(report)
 
     @property
     def backlog(self) -> int:

@@ -61,7 +61,7 @@ from pulsed.errors import (
 from pulsed.handler import Registry
 from pulsed.model.control import ControlScope
 from pulsed.model.job import Assignment, Lease, WorkerInfo, WorkerRequest
-from pulsed.model.outcome import Beat, Failed, Outcome, Released, Report
+from pulsed.model.outcome import Beat, Failed, Released, Report
 from pulsed.store.base import Store
 from pulsed.store.listener import CANCELS, SCHEDULES, Listener
 from pulsed.store.results import Accepted
@@ -122,7 +122,7 @@ class Worker:
         self._around_runs = RunArounds(self._arounds.runs)
         self._runner = Runner(
             self.options.concurrency,
-            on_outcome=self._report,
+            on_ended=self._ended,
             on_free_slot=self._slot_freed,
             on_stuck=self._end_if_too_many_are_stuck,
             threads=threads,
@@ -368,32 +368,42 @@ class Worker:
         waited = now - asked_at
         if self._abort_asked.is_set():  # no run starts any more
             waited = math.inf
-        find, store, workflows = self.registry.get, self.store, self._workflows
-        arounds = self._around_runs
+        find, make_context, arounds = self.registry.get, self._context_of, self._around_runs
         handler, topic, runs = None, None, []
         for each in assignments:
             if waited > each.lease_seconds:
-                self._settler.put(Report.of(each, Released()))
+                self._settler.put([Report.of(each, Released())])
                 continue
             if handler is None or each.topic != topic:
                 topic = each.topic
                 handler = find(topic)
-            runs.append(Run(each, handler, Context(each, store, workflows), arounds))
+            runs.append(Run(each, handler, make_context, arounds))
         self._runner.start(runs)
         self._run_events.started(runs, now)
+
+    def _context_of(self, assignment: Assignment) -> Context:
+        return Context(assignment, self.store, self._workflows)
 
     def _slot_freed(self) -> None:
         self._claimer.slot_freed()
 
-    def _report(self, run: Run, outcome: Outcome | None) -> None:
-        if outcome is None:
-            self._leases.give_up([run.lease])
-        else:
+    def _ended(self, runs: Sequence[Run]) -> None:
+        """Report how runs have ended, unless their leases are lost."""
+        reports, lost = [], []
+        for run in runs:
+            outcome = run.outcome
+            if outcome is None:
+                lost.append(run.lease)
+                continue
             if type(outcome) is Failed:
                 self._run_events.failed(run)
-            self._settler.put(Report.of(run.assignment, outcome, run))
-            self._job_log.ended(run, outcome)  # last: a user's log handler may raise
-        run.error = None  # breaks a cycle: its traceback refers to the run
+            reports.append(Report.of(run.assignment, outcome, run))
+        if lost:
+            self._leases.give_up(lost)
+        self._settler.put(reports)
+        self._job_log.ended(runs)
+        for run in runs:
+            run.error = None  # breaks a cycle: its traceback refers to the run
 
     def _settled(self, reports: Sequence[Report], accepted: Accepted) -> None:
         self._leases.drop([report.lease for report in reports])

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -42,9 +43,10 @@ from pulsed.engine.worker.processes.messages import (
     read_from_worker,
 )
 from pulsed.engine.worker.processes.origin import load
-from pulsed.engine.worker.run import Run, StopReason, Suspended, call, finish, start
+from pulsed.engine.worker.run import Run, StopReason, call, finish, start
 from pulsed.errors import PulsedError, StorageError
 from pulsed.handler import clean_text
+from pulsed.model.job import Assignment
 from pulsed.model.outcome import Failed, Outcome, Waiting
 
 try:
@@ -158,8 +160,10 @@ class JobProcess:
 
     def _made(self, job: RunJob) -> Run:
         handler = self._app.registry.get(job.assignment.topic)
-        context = ProcessContext(job.assignment, self._ask)
-        return Run(job.assignment, handler, context, self._arounds)
+        return Run(job.assignment, handler, self._context_of, self._arounds)
+
+    def _context_of(self, assignment: Assignment) -> ProcessContext:
+        return ProcessContext(assignment, self._ask)
 
     def _outcome(self, run: Run) -> Outcome | None:
         if run.starts_on_loop:
@@ -222,13 +226,13 @@ def _answer(future: Future[bool], message: Reply) -> None:
 
 async def _on_loop(run: Run) -> Outcome | None:
     """Run an async handler, or a plain one that is surrounded by async code."""
-    begun = start(run, _in_thread)
-    if not isinstance(begun, Suspended):
-        return begun
-    task = asyncio.current_task()
-    if run.handler.is_async:
-        run.task = run.context._task = task  # noqa: SLF001 - the context is the run's own
-    return await finish(run, begun)
+    run.began = time.monotonic()
+    rest = start(run, _in_thread)
+    if rest is not None:
+        if run.handler.is_async:
+            run.keep(asyncio.current_task())
+        await finish(run, rest)
+    return run.outcome
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
