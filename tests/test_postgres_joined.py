@@ -188,10 +188,11 @@ async def test_a_failed_transaction_is_the_callers_to_end(store, postgres_url, c
 async def test_nobody_is_woken_for_a_job_that_may_be_rolled_back(store, postgres_url, monkeypatch):
     announced: list[set[str]] = []
 
-    async def announce(queues):
+    def take(queues):
         announced.append(set(queues))
+        return set(queues)
 
-    monkeypatch.setattr(store._notifier, "announce", announce)
+    monkeypatch.setattr(store._notifier, "take", take)
     connection = await asyncpg.connect(postgres_url)
     async with connection.transaction():
         assert (await store.joined(connection).submit([a_job()])).new == 1

@@ -13,9 +13,11 @@ import psycopg
 import pytest
 
 from pulsed.errors import StorageError
+from pulsed.model.ids import new_job_id
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import listen as postgres_listen
 from pulsed.store.postgres.notify import AT_MOST_EVERY, REMEMBERED, Notifier
+from pulsed.store.postgres.session import Lane
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from tests.support.jobs import a_job
 
@@ -440,7 +442,7 @@ async def test_without_a_thread_to_send_it_the_announcement_waits_for_the_next(m
 
 @pytest.mark.parametrize("error", [StorageError("no"), RuntimeError("no")], ids=["known", "other"])
 async def test_a_notification_that_fails_does_not_fail_the_submit(opened, caplog, error):
-    store = opened()
+    store = opened(prepared_statements=False)
 
     async def refuse(verb):
         raise error
@@ -449,3 +451,89 @@ async def test_a_notification_that_fails_does_not_fail_the_submit(opened, caplog
     with caplog.at_level(logging.DEBUG, logger="pulsed.store"):
         assert (await store.submit([a_job()])).new == 1
     assert "will find the jobs by polling" in caplog.text
+
+
+# -- with the submit -------------------------------------------------------------------------------
+
+
+def submitting(store, mode):
+    """Return what submits jobs through a store, and awaits them in one of two modes."""
+    if mode == "async":
+        return lambda *jobs: store.submit(jobs)
+    return lambda *jobs: asyncio.to_thread(lambda: run_blocking(store.submit(jobs)))
+
+
+MODES = pytest.mark.parametrize("mode", ["async", "blocking"])
+KINDS = pytest.mark.parametrize(
+    "some_jobs",
+    [
+        lambda: [a_job()],
+        lambda: [a_job(), a_job()],
+        lambda: [a_job(key=str(new_job_id()))],
+        lambda: [a_job(tags=("a",))],
+    ],
+    ids=["one", "many", "key", "tags"],
+)
+
+
+@MODES
+@KINDS
+async def test_who_is_notified_finds_the_jobs(opened, postgres_url, mode, some_jobs):
+    """The notification follows the commit, and needs no other submit after it."""
+    producer = opened()
+    looking = await asyncpg.connect(postgres_url)
+    try:
+        async with listening(opened(), "default") as (bell, _):
+            for _ in range(3):
+                jobs = some_jobs()
+                await submitting(producer, mode)(*jobs)
+                await bell.rung()
+                query = "SELECT count(*) FROM pulse_jobs WHERE id = ANY ($1)"
+                assert await looking.fetchval(query, [job.id for job in jobs]) == len(jobs)
+                await asyncio.sleep(2 * AT_MOST_EVERY)
+    finally:
+        await looking.close()
+
+
+@MODES
+@KINDS
+async def test_a_follow_up_that_fails_does_not_fail_the_submit(opened, caplog, mode, some_jobs):
+    store, jobs = opened(), some_jobs()
+    store._notifier._channel = "c" * 64  # too long for PostgreSQL
+    submit = submitting(store, mode)
+    with caplog.at_level(logging.DEBUG, logger="pulsed.store"):
+        assert (await submit(*jobs)).new == len(jobs)
+        await until(lambda: "will find the jobs by polling" in caplog.text)
+    assert "channel name too long" in caplog.text
+    assert (await submit(a_job())).new == 1
+
+
+@MODES
+async def test_what_a_failed_submit_may_have_stored_is_announced(opened, monkeypatch, mode):
+    """Its answer may be lost. And it may have taken over what another one owed."""
+    store = opened()
+    monkeypatch.setattr(store._notifier, "_see_to_it", lambda: None)
+
+    async def fail(*_args, **_options):
+        raise StorageError("no")
+
+    monkeypatch.setattr(store, "run", fail)
+    with pytest.raises(StorageError):
+        await submitting(store, mode)(a_job(queue="mail"), a_job(queue="later", delay=60))
+    assert store._notifier._owed == {"mail"}
+
+
+async def test_a_follow_up_whose_loop_ends_is_owed(opened, monkeypatch):
+    store = opened()
+    monkeypatch.setattr(store._notifier, "_see_to_it", lambda: None)
+    store._notifier.follow_up({"mail"}).failed(asyncio.CancelledError())
+    assert store._notifier._owed == {"mail"}
+
+
+async def test_a_follow_up_has_the_slot_of_its_connection(opened):
+    """Otherwise a pool of one would open a second connection for the next caller."""
+    store = opened(pool_size=1)
+    for number in range(10):
+        await store.submit([a_job(queue=f"q{number}")])  # each has a follow-up
+    (pool,) = store._loops._kept.values()
+    assert len(pool._lanes[Lane.WORK].opened) == 1

@@ -131,8 +131,8 @@ class JobType(Generic[P, R_co]):
         handler = self._declared.handler
         payload = handler.encode(args, kwargs)
         make = self._make if self._made_for is handler else self._maker_of(handler)
-        (job,) = await self._submit([make(id=self._id or new_job_id(), payload=payload)])
-        return job
+        (stored,), done = await self._store([make(id=self._id or new_job_id(), payload=payload)])
+        return Job(self._client(), stored, handler, is_new=done.is_new(0))
 
     @overload
     async def aenqueue_many(
@@ -168,7 +168,15 @@ class JobType(Generic[P, R_co]):
         Give ``job.bind(...)`` or a tuple of arguments for each. A type checker compares tuples of
         up to four with the parameters, if they all have the same length.
         """
-        return await self._submit(self._maker().many(list(calls)))
+        stored, done = await self._store(self._maker().many(list(calls)))
+        client, handler = self._client(), self.handler
+        if done.new == done.total:
+            snapshots = stored.unread() if isinstance(stored, JobBatch) else stored
+            return [Job(client, snapshot, handler, is_new=True) for snapshot in snapshots]
+        return [
+            Job(client, job, handler, is_new=done.is_new(position))
+            for position, job in enumerate(stored)
+        ]
 
     async def afind(self, key: str) -> Job[R_co]:
         """Read its job that holds a key, or else the latest one that held it."""
@@ -276,17 +284,6 @@ class JobType(Generic[P, R_co]):
     def _refuse_id(self) -> None:
         if self._id is not None:
             raise InvalidOption(ONE_ID)
-
-    async def _submit(self, jobs: Sequence[NewJob]) -> list[Job[R_co]]:
-        stored, done = await self._store(jobs)
-        client, handler = self._client(), self.handler
-        if done.new == done.total:
-            snapshots = stored.unread() if isinstance(stored, JobBatch) else stored
-            return [Job(client, snapshot, handler, is_new=True) for snapshot in snapshots]
-        return [
-            Job(client, job, handler, is_new=done.is_new(position))
-            for position, job in enumerate(stored)
-        ]
 
     async def _store(self, jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob | JobRow], Submitted]:
         """Store jobs; returns them, or those that hold their keys, and which of them are new."""

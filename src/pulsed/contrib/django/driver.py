@@ -38,7 +38,7 @@ class Driver(ABC):
             joins = connection.in_atomic_block or not connection.get_autocommit()
             if joins:
                 with transaction.mark_for_rollback_on_error(connection.alias):
-                    return drive(verb.script(), self.execute_on(connection.connection))
+                    return drive(verb.script(), self.execute_on(connection.connection, verb))
             return self.run_alone(connection.connection, verb)
         except Exception as error:
             cause = error if isinstance(error, self.errors) else error.__cause__
@@ -54,8 +54,8 @@ class Driver(ABC):
             connection.close_if_unusable_or_obsolete()
 
     @abstractmethod
-    def execute_on(self, raw: Any) -> Execute:
-        """Return what executes statements on a driver's connection."""
+    def execute_on(self, raw: Any, verb: Verb[Any]) -> Execute:
+        """Return what executes a verb's statements on a driver's connection."""
 
     @abstractmethod
     def run_alone(self, raw: Any, verb: Verb[T]) -> T:
@@ -78,17 +78,17 @@ class SqliteDriver(Driver):
     def __init__(self, own: SqliteStore) -> None:
         self._own = own
 
-    def execute_on(self, raw: Any) -> Execute:
+    def execute_on(self, raw: Any, verb: Verb[Any]) -> Execute:  # noqa: ARG002
         cursor, now = raw.cursor(), self._own.micros()
         cursor.row_factory = None
         return lambda statement: execute(cursor, statement, now)
 
     def run_alone(self, raw: Any, verb: Verb[T]) -> T:
         if verb.kind is VerbKind.READ:
-            return drive(verb.script(), self.execute_on(raw))
+            return drive(verb.script(), self.execute_on(raw, verb))
         raw.execute("BEGIN IMMEDIATE")  # a deferred one fails at once if another writes meanwhile
         try:
-            answer = drive(verb.script(), self.execute_on(raw))
+            answer = drive(verb.script(), self.execute_on(raw, verb))
             raw.execute("COMMIT")
         except BaseException:
             if raw.in_transaction:

@@ -11,10 +11,10 @@ from psycopg.rows import tuple_row
 
 from pulsed.contrib.django.driver import Driver, Execute
 from pulsed.errors import ConfigError, StorageError
-from pulsed.store.postgres.confirm import COMMIT_WRITTEN, confirmed
+from pulsed.store.postgres.confirm import COMMIT_WRITTEN, confirming
 from pulsed.store.postgres.errors import translate
 from pulsed.store.postgres.notify import notify
-from pulsed.store.postgres.psycopg_pool import call
+from pulsed.store.postgres.psycopg_pool import cursor_call
 from pulsed.store.postgres.store import PostgresStore
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.sql.statement import Rows, Statement
@@ -31,10 +31,7 @@ class PostgresDriver(Driver):
     def __init__(self, own: PostgresStore) -> None:
         self._own = own
 
-    def run(self, connection: Any, verb: Verb[T]) -> T:
-        return super().run(connection, confirmed(verb))
-
-    def execute_on(self, raw: Any) -> Execute:
+    def execute_on(self, raw: Any, verb: Verb[Any]) -> Execute:
         if not isinstance(raw, psycopg.Connection):
             raise ConfigError(
                 "pulsed needs psycopg 3 below Django's PostgreSQL connections, and this one is "
@@ -46,15 +43,15 @@ class PostgresDriver(Driver):
             cursor = RawCursor(connection, row_factory=tuple_row)
             values = texts(arguments(statement, self._own.clock))
             # Binary: Django has replaced the loaders of some types, those for text only.
-            cursor.execute(*call(statement, values), binary=True)
+            cursor.execute(*cursor_call(statement, values), binary=True)
             if statement.sql.counted:
                 return [(cursor.rowcount,)]
             return cursor.fetchall() if cursor.rownumber is not None else []
 
-        return execute
+        return confirming(verb, execute)
 
     def run_alone(self, raw: Any, verb: Verb[T]) -> T:
-        execute = self.execute_on(raw)
+        execute = self.execute_on(raw, verb)
         if verb.kind is not VerbKind.TRANSACTION:
             return drive(verb.script(), execute)
         session = RawCursor(raw)

@@ -13,18 +13,19 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 
 from pulsed.store.postgres import hosts as silence
 from pulsed.store.postgres.address import PostgresOptions
+from pulsed.store.postgres.confirm import CONFIRM, found_done
 from pulsed.store.postgres.errors import DRIVER_ERRORS, lost_the_server
 from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions, lane_of
 from pulsed.store.postgres.values import arguments
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.verbs.script import Verb, adrive
+from pulsed.store.verbs.script import FollowUp, Verb, adrive
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[], datetime]
@@ -103,13 +104,17 @@ class LanePool:
         """Connections being opened whose callers have been cancelled."""
         self._trimming: asyncio.TimerHandle | None = None
 
-    async def take(self, within: float | None = None) -> AsyncpgConnection:
-        """Return an idle connection, or one opened ``within`` seconds. The caller holds a slot."""
+    def take_idle(self) -> AsyncpgConnection | None:
+        """Return an idle connection, if there is one. The caller holds a slot."""
         while self._idle:
             connection, since = self._idle.pop()
             if not connection.is_closed() and time.monotonic() - since < IDLE_FOR_TOO_LONG:
                 return connection
             self.drop(connection)
+        return None
+
+    async def open(self, within: float | None = None) -> AsyncpgConnection:
+        """Return a connection opened ``within`` seconds. The caller holds a slot."""
         async with asyncio.timeout(within):
             connection = await self._opened()
         self.opened.add(connection)
@@ -270,31 +275,57 @@ class LoopPool:
     async def run(self, verb: Verb[T]) -> T:
         """Run a verb on a connection of its lane; returns its value."""
         pool = self._lanes[lane_of(verb)]
+        left = self._time_limit(verb)
+        if verb.urgent:
+            async with asyncio.timeout(left()):
+                await pool.slots.acquire()
+        else:
+            await pool.slots.acquire()
+        follow_up = None
+        try:
+            connection = pool.take_idle() or await self._opened(pool, verb, left)
+            answer = await self._run(pool, connection, verb, left)
+            follow_up = verb.follow_up
+        finally:
+            if follow_up is None:
+                pool.slots.release()
+        if follow_up is None:
+            pool.give_back(connection)
+        else:
+            _keep(self.loop.create_task(self._follow_up(pool, connection, follow_up)))
+            await asyncio.sleep(0)  # so that it is sent before the caller goes on
+        return answer
+
+    def _time_limit(self, verb: Verb[Any]) -> Callable[[], float]:
+        """Return what returns the seconds that a verb's next statement may take."""
         seconds = self._sessions.client_timeout(verb)
         if not verb.urgent:
-            async with pool.slots:
-                return await self._run(pool, verb, lambda: seconds)
+            return lambda: seconds
         # The timeout covers every wait: for the slot, the connection, opening a transaction.
         end = time.monotonic() + seconds
-        async with asyncio.timeout(seconds):
-            await pool.slots.acquire()
-        try:
-            return await self._run(pool, verb, lambda: max(0.0, end - time.monotonic()))
-        finally:
-            pool.slots.release()
+        return lambda: max(0.0, end - time.monotonic())
 
-    async def _run(self, pool: LanePool, verb: Verb[T], left: Callable[[], float]) -> T:
+    async def _opened(
+        self, pool: LanePool, verb: Verb[Any], left: Callable[[], float]
+    ) -> AsyncpgConnection:
         try:
-            connection = await pool.take(left() if verb.urgent else None)
+            return await pool.open(left() if verb.urgent else None)
         except Exception as error:
             self._note(error)
             raise
+
+    async def _run(
+        self,
+        pool: LanePool,
+        connection: AsyncpgConnection,
+        verb: Verb[T],
+        left: Callable[[], float],
+    ) -> T:
         try:
             if verb.urgent or not self.hosts.several:
-                answer = await self._run_on(connection, verb, left)
-            else:
-                with self.watched(connection):
-                    answer = await self._run_on(connection, verb, left)
+                return await self._run_on(connection, verb, left)
+            with self.watched(connection):
+                return await self._run_on(connection, verb, left)
         except asyncio.CancelledError:
             await pool.drop_cancelled(connection)
             raise
@@ -302,8 +333,23 @@ class LoopPool:
             pool.drop(connection)
             self._note(error)
             raise
-        pool.give_back(connection)
-        return answer
+
+    async def _follow_up(
+        self, pool: LanePool, connection: AsyncpgConnection, follow_up: FollowUp
+    ) -> None:
+        """Run what follows a commit, while the caller goes on, and free its connection and slot."""
+        statement = follow_up.statement
+        try:
+            await connection.execute(statement.sql.text, *arguments(statement, self._clock))
+        except BaseException as error:
+            pool.drop(connection)
+            follow_up.failed(error)
+            if not isinstance(error, DRIVER_ERRORS):
+                raise
+        else:
+            pool.give_back(connection)
+        finally:
+            pool.slots.release()
 
     @contextmanager
     def watched(self, connection: AsyncpgConnection) -> Iterator[None]:
@@ -326,7 +372,7 @@ class LoopPool:
         """Lend a connection. After an error it is not reused."""
         pool = self._lanes[lane]
         async with pool.slots:
-            connection = await pool.take()
+            connection = pool.take_idle() or await pool.open()
             try:
                 yield connection
             except BaseException:  # a statement may still run, with its locks
@@ -349,10 +395,14 @@ class LoopPool:
 
         async def execute(statement: Statement) -> Rows:
             values = arguments(statement, self._clock)
+            rows: Rows
             if statement.sql.counted:
                 status = await connection.execute(statement.sql.text, *values, timeout=left())
-                return [(changed(status),)]
-            rows: Rows = await connection.fetch(statement.sql.text, *values, timeout=left())
+                rows = [(changed(status),)]
+            else:
+                rows = await connection.fetch(statement.sql.text, *values, timeout=left())
+            if found_done(verb, statement, rows):
+                await connection.fetch(CONFIRM.sql.text, timeout=left())
             return rows
 
         if opening is None:

@@ -8,12 +8,11 @@ instead: its own commit then waits, and that covers all earlier WAL.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from pulsed.store.sql.statement import Sql, Statement
-from pulsed.store.verbs.script import Script, Verb, VerbKind
-
-T = TypeVar("T")
+from pulsed.store.sql.statement import Rows, Sql, Statement
+from pulsed.store.verbs.script import Verb, VerbKind
 
 _MESSAGE = "SELECT pg_logical_emit_message(true, 'pulsed', '')::text"
 
@@ -21,26 +20,39 @@ COMMIT = "COMMIT"
 COMMIT_WRITTEN = f"{_MESSAGE} WHERE pg_current_xact_id_if_assigned() IS NULL; {COMMIT}"
 """Commits, and waits for the standby whether or not the transaction wrote anything."""
 
-_CONFIRM = Statement(Sql(_MESSAGE, ()), {})
+CONFIRM = Statement(Sql(_MESSAGE, ()), {})
 
 
-def confirmed(verb: Verb[T]) -> Verb[T]:
-    """Return a verb whose answer waits for the standby, even without its own transaction."""
-    if verb.kind is not VerbKind.SINGLE:
-        return verb
-    return verb.with_script(lambda: _confirmed(verb.script()))
+def found_done(verb: Verb[Any], statement: Statement, rows: Rows) -> bool:
+    """Whether a statement that commits by itself says that it changed no row: CONFIRM follows."""
+    sql = statement.sql
+    counts = sql.counted or sql.counts_itself
+    return counts and not rows[0][0] and verb.kind is VerbKind.SINGLE
 
 
-def _confirmed(script: Script[T]) -> Script[T]:
-    """After a statement that says that it changed no row, write an empty message."""
-    statement = next(script)
-    while True:
-        rows = yield statement
-        sql = statement.sql
-        if (sql.counted or sql.counts_itself) and not rows[0][0]:
-            yield _CONFIRM
-        try:
-            statement = script.send(rows)
-        except StopIteration as finished:
-            value: T = finished.value
-            return value
+def confirming(
+    verb: Verb[Any], execute: Callable[[Statement], Rows]
+) -> Callable[[Statement], Rows]:
+    """Return what executes a verb's statements, and confirms those that found their work done."""
+
+    def confirmed(statement: Statement) -> Rows:
+        rows = execute(statement)
+        if found_done(verb, statement, rows):
+            execute(CONFIRM)
+        return rows
+
+    return confirmed
+
+
+def aconfirming(
+    verb: Verb[Any], execute: Callable[[Statement], Awaitable[Rows]]
+) -> Callable[[Statement], Awaitable[Rows]]:
+    """Do the same for a driver that is awaited."""
+
+    async def confirmed(statement: Statement) -> Rows:
+        rows = await execute(statement)
+        if found_done(verb, statement, rows):
+            await execute(CONFIRM)
+        return rows
+
+    return confirmed

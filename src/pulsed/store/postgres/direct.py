@@ -2,73 +2,117 @@
 
 A cursor adapts parameters, describes columns and prepares loaders. For an insert of one job that
 costs this process more time than sending it and waiting for the answer.
+
+A call may have a follow-up: another transaction that the server gets in the same message, and
+begins when the first one has committed, without a round trip between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.errors import error_from_result
-from psycopg.generators import execute
+from psycopg.generators import execute, fetch, send
 from psycopg.pq import ExecStatus, Format
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
+
+from pulsed.store.postgres.psycopg_connection import Prepared, PsycopgConnection
 
 Value: TypeAlias = str | bytes | None
 """A parameter: in the text format, or as bytes in the binary one."""
 
-Prepared: TypeAlias = dict[str, bytes]
-"""The names of one connection's prepared statements, by text; the driver keeps its own."""
-
 MOST_PREPARED = 256
 """More than a program uses; further statements are sent unprepared."""
+
+HAS_PIPELINE = psycopg.Pipeline.is_supported()
+"""Whether libpq can send a follow-up with its statement; the one in psycopg's wheels can."""
 
 _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
-def count(
-    connection: psycopg.Connection[Any],
-    text: str,
-    values: Sequence[Value],
-    prepared: Prepared | None,
-) -> int:
-    """Run a statement and return how many rows it changed; ``prepared`` None: do not prepare."""
-    return _run(connection, text, values, prepared).command_tuples or 0
+class Call(NamedTuple):
+    """A statement with its values; without ``prepared``, it is not prepared."""
+
+    text: str
+    values: Sequence[Value]
+    prepared: Prepared | None
+    failed: Callable[[BaseException], None] | None = None
+    """Gets the error of a follow-up, which its caller does not get."""
+
+
+def count(connection: PsycopgConnection, call: Call, follow_up: Call | None = None) -> int:
+    """Run a statement and return how many rows it changed."""
+    return _run(connection, call, follow_up).command_tuples or 0
 
 
 def counted_row(
-    connection: psycopg.Connection[Any],
-    text: str,
-    values: Sequence[Value],
-    prepared: Prepared | None,
+    connection: PsycopgConnection, call: Call, follow_up: Call | None = None
 ) -> tuple[int, *tuple[str | None, ...]]:
     """Run a statement that ``counts_itself`` and return its row: the number, then texts."""
-    result = _run(connection, text, values, prepared)
-    encoding = connection.info.encoding
+    result = _run(connection, call, follow_up)
+    encoding = connection.encoding
     number, *texts = (result.get_value(0, column) for column in range(result.nfields))
     return int(number or 0), *(None if each is None else each.decode(encoding) for each in texts)
 
 
-def _run(
-    connection: psycopg.Connection[Any],
-    text: str,
-    values: Sequence[Value],
-    prepared: Prepared | None,
-) -> PGresult:
-    libpq, encoding = connection.pgconn, connection.info.encoding
-    encoded = [None if value is None else _encoded(value, encoding) for value in values]
-    formats = [_format(value) for value in values] if bytes in map(type, values) else None
-    if prepared is not None and (text in prepared or len(prepared) < MOST_PREPARED):
-        if text not in prepared:
-            name = b"pulsed_%d" % len(prepared)
-            libpq.send_prepare(name, text.encode(encoding))
-            _answer(connection, encoding)
-            prepared[text] = name
-        libpq.send_query_prepared(prepared[text], encoded, formats)
+def _run(connection: PsycopgConnection, call: Call, follow_up: Call | None) -> PGresult:
+    if follow_up is not None:
+        return _run_both(connection, call, follow_up)
+    _send(connection, call, _prepare(connection, call))
+    return _checked(connection, connection.wait(execute(connection.pgconn))[-1])
+
+
+def _run_both(connection: PsycopgConnection, call: Call, follow_up: Call) -> PGresult:
+    """Run two transactions in one round trip; returns the result of the first."""
+    libpq = connection.pgconn
+    names = _prepare(connection, call), _prepare(connection, follow_up)
+    libpq.enter_pipeline_mode()
+    for each, name in zip((call, follow_up), names, strict=True):
+        _send(connection, each, name)
+        libpq.pipeline_sync()  # ends its transaction
+    result, other = connection.wait(_both_answers(libpq))
+    libpq.exit_pipeline_mode()
+    if other.status not in _FINE and follow_up.failed is not None:
+        follow_up.failed(error_from_result(other, encoding=connection.encoding))
+    return _checked(connection, result)
+
+
+def _both_answers(libpq: PGconn) -> Generator[Any, Any, tuple[PGresult, PGresult]]:
+    yield from send(libpq)
+    results = []
+    for _ in range(2):
+        results.append((yield from fetch(libpq)))
+        yield from fetch(libpq)  # nothing: the statement has no other result
+        yield from fetch(libpq)  # the end of its transaction
+    return results[0], results[1]
+
+
+def _prepare(connection: PsycopgConnection, call: Call) -> bytes | None:
+    """Return the name of a prepared statement; None if it is to be sent unprepared."""
+    text, prepared = call.text, call.prepared
+    if prepared is None:
+        return None
+    name = prepared.get(text)
+    if name is None and len(prepared) < MOST_PREPARED:
+        name = b"pulsed_%d" % len(prepared)
+        connection.pgconn.send_prepare(name, text.encode(connection.encoding))
+        _checked(connection, connection.wait(execute(connection.pgconn))[-1])
+        prepared[text] = name
+    return name
+
+
+def _send(connection: PsycopgConnection, call: Call, name: bytes | None) -> None:
+    encoding = connection.encoding
+    encoded = [None if value is None else _encoded(value, encoding) for value in call.values]
+    formats = None
+    if bytes in map(type, call.values):
+        formats = [_format(value) for value in call.values]
+    if name is not None:
+        connection.pgconn.send_query_prepared(name, encoded, formats)
     else:
-        libpq.send_query_params(text.encode(encoding), encoded, None, formats)
-    return _answer(connection, encoding)
+        connection.pgconn.send_query_params(call.text.encode(encoding), encoded, None, formats)
 
 
 def _format(value: Value) -> Format:
@@ -83,8 +127,7 @@ def _encoded(value: str | bytes, encoding: str) -> bytes:
     return value.encode(encoding)
 
 
-def _answer(connection: psycopg.Connection[Any], encoding: str) -> PGresult:
-    result: PGresult = connection.wait(execute(connection.pgconn))[-1]
+def _checked(connection: PsycopgConnection, result: PGresult) -> PGresult:
     if result.status not in _FINE:
-        raise error_from_result(result, encoding=encoding)
+        raise error_from_result(result, encoding=connection.encoding)
     return result

@@ -21,9 +21,9 @@ from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
 from pulsed.store.blocking import is_blocking
 from pulsed.store.postgres.asyncpg_pool import changed
-from pulsed.store.postgres.confirm import confirmed
+from pulsed.store.postgres.confirm import aconfirming, confirming
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
-from pulsed.store.postgres.psycopg_pool import call
+from pulsed.store.postgres.psycopg_pool import cursor_call
 from pulsed.store.postgres.same_database import identity
 from pulsed.store.postgres.values import arguments, texts
 from pulsed.store.results import Submitted
@@ -61,7 +61,7 @@ class JoinedPostgres(Submitter):
             return Submitted(0)
         self._check_mode()
         _check_transaction(self._connection)
-        verb = confirmed(submit(self._store.engine, jobs))
+        verb = submit(self._store.engine, jobs)
         try:
             await self._store.same_database.check(self._connection, lambda: self._run(identity()))
             return await self._run(verb)
@@ -70,21 +70,21 @@ class JoinedPostgres(Submitter):
 
     async def _run(self, verb: Verb[T]) -> T:
         if isinstance(self._connection, psycopg.Connection):
-            return drive(verb.script(), self._on_psycopg)
+            return drive(verb.script(), confirming(verb, self._on_psycopg))
         if isinstance(self._connection, psycopg.AsyncConnection):
-            return await adrive(verb.script(), self._on_async_psycopg)
-        return await adrive(verb.script(), self._on_asyncpg)
+            return await adrive(verb.script(), aconfirming(verb, self._on_async_psycopg))
+        return await adrive(verb.script(), aconfirming(verb, self._on_asyncpg))
 
     def _on_psycopg(self, statement: Statement) -> Rows:
         cursor = RawCursor(self._connection, row_factory=tuple_row)
-        cursor.execute(*call(statement, texts(self._arguments(statement))))
+        cursor.execute(*cursor_call(statement, texts(self._arguments(statement))))
         if statement.sql.counted:
             return [(cursor.rowcount,)]
         return cursor.fetchall() if cursor.rownumber is not None else []
 
     async def _on_async_psycopg(self, statement: Statement) -> Rows:
         cursor = AsyncRawCursor(self._connection, row_factory=tuple_row)
-        await cursor.execute(*call(statement, texts(self._arguments(statement))))
+        await cursor.execute(*cursor_call(statement, texts(self._arguments(statement))))
         if statement.sql.counted:
             return [(cursor.rowcount,)]
         return await cursor.fetchall() if cursor.rownumber is not None else []

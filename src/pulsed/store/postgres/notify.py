@@ -21,7 +21,7 @@ from typing import Any
 from pulsed.errors import StorageError
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.sql.statement import Statement, numbered
-from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
+from pulsed.store.verbs.script import FollowUp, Script, Verb, VerbKind, verb
 
 AT_MOST_EVERY = 0.005
 LATE_BY = 0.002
@@ -47,7 +47,11 @@ _NOTIFY = numbered(
 @verb(VerbKind.SINGLE, claim_lane=True)
 def notify(channel: str, queues: Iterable[str]) -> Script[None]:
     """Notify the listeners of these queues."""
-    yield Statement(_NOTIFY, {"channel": channel, "queues": sorted(queues)})
+    yield _notification(channel, queues)
+
+
+def _notification(channel: str, queues: Iterable[str]) -> Statement:
+    return Statement(_NOTIFY, {"channel": channel, "queues": sorted(queues)})
 
 
 class Notifier:
@@ -66,7 +70,8 @@ class Notifier:
 
     def forget_inherited(self) -> None:
         """Reset the state, also in a forked child: the parent sends what is owed."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # a signal handler may enqueue, too
+        self._changed = threading.Condition(self._lock)
         self._last: dict[str, float] = {}
         self._forget_at = REMEMBERED
         self._owed: set[str] = set()
@@ -83,6 +88,32 @@ class Notifier:
             self._send_in_task(at_once)
         else:
             await self._send(at_once)
+
+    def follow_up(self, queues: set[str]) -> FollowUp:
+        """Return what announces queues when a submit has committed."""
+
+        def failed(error: BaseException) -> None:
+            if isinstance(error, asyncio.CancelledError):  # the loop ends: the thread sends it
+                self.owe(queues)
+            else:
+                log.debug("workers were not woken, they will find the jobs by polling: %s", error)
+
+        return FollowUp(_notification(self._channel, queues), failed)
+
+    def take(self, queues: Iterable[str]) -> set[str]:
+        """Return those queues that may be announced now, which is then up to the caller."""
+        now = self._clock()
+        with self._lock:
+            taken = {queue for queue in queues if self._since(queue, now) >= AT_MOST_EVERY}
+            for queue in taken:
+                self._last[queue] = now
+                self._owed.discard(queue)
+            self._forget(now)
+        return taken
+
+    def _since(self, queue: str, now: float) -> float:
+        """Return the seconds since the last announcement of a queue."""
+        return now - self._last.get(queue, -1e9)
 
     def _send_in_task(self, queues: set[str]) -> None:
         """Announce queues without making the caller wait."""
@@ -124,9 +155,9 @@ class Notifier:
         now = self._clock()
         at_once = set()
         is_burst = True
-        with self._changed:
+        with self._lock:
             for queue in queues:
-                since = now - self._last.get(queue, -1e9)
+                since = self._since(queue, now)
                 if since >= AT_MOST_EVERY:
                     is_burst &= since < BURST
                     at_once.add(queue)

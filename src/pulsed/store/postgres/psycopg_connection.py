@@ -10,7 +10,7 @@ import math
 import select
 import time
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 
@@ -18,12 +18,14 @@ from pulsed.store.fork import Gate
 from pulsed.store.postgres import address as addresses
 from pulsed.store.postgres import hosts as silence
 from pulsed.store.postgres.address import PostgresAddress, PostgresOptions
-from pulsed.store.postgres.direct import Prepared
 from pulsed.store.postgres.errors import is_crowded
 from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.session import Lane, Sessions
 
 T = TypeVar("T")
+
+Prepared: TypeAlias = dict[str, bytes]
+"""The names of one connection's prepared statements, by text; the driver keeps its own."""
 
 
 class NoAnswer(psycopg.OperationalError):
@@ -41,6 +43,8 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.prepared: Prepared = {}
+        self.encoding = self.info.encoding
+        """Python's name of the client's encoding; nothing changes that later."""
         self._hears = _ear(self.fileno())
 
     @property

@@ -11,7 +11,6 @@ import atexit
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -27,7 +26,7 @@ except ImportError as error:
         f"PostgreSQL needs asyncpg and psycopg ({error}): {install_command('postgres')}"
     ) from error
 
-from pulsed.model.job import Lease
+from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Report
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, watch_forks
@@ -36,7 +35,6 @@ from pulsed.store.per_loop import PerLoop
 from pulsed.store.postgres import check as postgres_check
 from pulsed.store.postgres.address import PostgresAddress, PostgresOptions
 from pulsed.store.postgres.asyncpg_pool import LoopPool, connect
-from pulsed.store.postgres.confirm import confirmed
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.engine import PostgresEngine
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
@@ -49,10 +47,10 @@ from pulsed.store.postgres.psycopg_pool import ThreadPool
 from pulsed.store.postgres.same_database import SameDatabase, identity
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.step_transaction import async_transaction, plain_transaction
-from pulsed.store.results import Partly
+from pulsed.store.results import Partly, Submitted
 from pulsed.store.retrying import retry_of
-from pulsed.store.sql_store.store import SqlStore
-from pulsed.store.verbs import locked
+from pulsed.store.sql_store.store import SqlStore, queues_due
+from pulsed.store.verbs import locked, submit
 from pulsed.store.verbs.script import Verb
 from pulsed.store.workflows import Transaction
 
@@ -108,7 +106,6 @@ class PostgresStore(SqlStore, ForkAware):
     # -- running verbs --------------------------------------------------------------------------
 
     async def perform(self, verb: Verb[T]) -> T:
-        verb = confirmed(verb)
         try:
             if is_blocking():
                 return self._threads.run(verb)
@@ -117,10 +114,27 @@ class PostgresStore(SqlStore, ForkAware):
         except DRIVER_ERRORS as error:
             raise translate(error, verb.action, self.address.where) from error
 
-    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
-        if verb.urgent:
-            verb = replace(verb, within=within)
-        return await super().run(verb, within=within)
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
+        """Insert jobs, and have the notification follow the commit at once, on its connection.
+
+        Workers of this process are woken first, if there are any, and so are those behind a pooler.
+        """
+        if not jobs or self._listeners or not self.postgres_options.prepared_statements:
+            return await super().submit(jobs)
+        queues = queues_due(jobs)
+        told = self._notifier.take(queues)
+        verb = submit.submit(self.engine, jobs)
+        if told:
+            verb.follow_up = self._notifier.follow_up(told)
+        try:
+            submitted = await self.run(verb)
+        except BaseException:  # they may be stored, and the notification may be one that was owed
+            if told:
+                self._notifier.owe(told)
+            raise
+        if queues != told:
+            await self._notifier.announce(queues - told)
+        return submitted
 
     async def hint(self, queues: set[str]) -> None:
         self._wake_own(queues)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from pulsed.model.audit import AuditEntry, AuditKey, Operator, of_ages
@@ -134,19 +134,21 @@ class SqlStore(Store):
         """Notify the listeners of these queues soon, whatever the thread or loop of the caller."""
 
     def hint_soon(self, jobs: Sequence[NewJob]) -> None:
-        if queues := _queues_due(jobs):
+        if queues := queues_due(jobs):
             self.owe_hint(queues)
 
     async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
         """Run a verb, retrying transient failures of the database."""
         if not self._schema_is_good:
             await self._make_schema_good()
+        if verb.urgent:
+            verb = replace(verb, within=within)
         return await self._retried(verb, retry_of(self.options), within=within)
 
-    async def _retried(
+    def _retried(
         self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
-    ) -> T:
-        return await retrying(
+    ) -> Coroutine[Any, Any, T]:
+        return retrying(
             policy,
             lambda: self.perform(verb),
             what=verb.action,
@@ -193,7 +195,7 @@ class SqlStore(Store):
 
     async def hint_at(self, jobs: Sequence[NewJob]) -> None:
         """Notify the listeners of new jobs that are due soon."""
-        await self.hint_some(_queues_due(jobs))
+        await self.hint_some(queues_due(jobs))
 
     async def hint_some(self, queues: Collection[str]) -> None:
         """Notify the listeners of these queues, if there are any."""
@@ -415,6 +417,6 @@ class SqlStore(Store):
         return done
 
 
-def _queues_due(jobs: Sequence[NewJob]) -> set[str]:
+def queues_due(jobs: Sequence[NewJob]) -> set[str]:
     """Return the queues of the jobs that are due soon."""
     return {job.queue for job in kinds_of(jobs) if job.delay < SOON}

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial, wraps
-from typing import Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from pulsed.store.sql.statement import Rows, Statement
 
@@ -27,6 +27,16 @@ class VerbKind(Enum):
     TRANSACTION = "transaction"
 
 
+class FollowUp(NamedTuple):
+    """A statement that runs when a verb has committed, in a transaction of its own.
+
+    The caller's work is done by then, so it gets none of its errors.
+    """
+
+    statement: Statement
+    failed: Callable[[BaseException], None]
+
+
 @dataclass(slots=True)
 class Verb(Generic[T]):
     """A whole transition of the store, ready to run, and to retry after a lost connection.
@@ -45,18 +55,8 @@ class Verb(Generic[T]):
     """Waits for a locked row for two seconds and is not retried: its caller sends less instead."""
     claim_lane: bool = False
     """Uses the connections reserved for claims, so that they do not queue behind reports."""
-
-    def with_script(self, script: Callable[[], Script[T]]) -> Verb[T]:
-        """Return the same verb with another script: as ``replace`` does, but for every call."""
-        return Verb(
-            self.name,
-            self.kind,
-            script,
-            self.urgent,
-            self.within,
-            self.short_lock_wait,
-            self.claim_lane,
-        )
+    follow_up: FollowUp | None = None
+    """Runs when the verb has committed."""
 
     @property
     def action(self) -> str:

@@ -26,20 +26,21 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
     """
     every = range(len(jobs))
     maybe_stored: Container[int] = ()
+    is_plain = not (has_a_key(jobs) or has_a_tag(jobs))
 
     def script() -> Script[Submitted]:
         nonlocal maybe_stored
         earlier, maybe_stored = maybe_stored, every  # stays so if no answer comes
-        stored = yield from _store(engine, jobs)
+        stored = yield from (_insert(engine, jobs) if is_plain else _store(engine, jobs))
+        if not stored.found and not stored.holders:
+            return Submitted(len(jobs))
         unknown = frozenset(position for position in stored.found if position in earlier)
         existing = stored.found - unknown
         if existing:  # seen before this attempt could store them
             maybe_stored = frozenset(every) - existing
         return Submitted(len(jobs), existing, unknown, stored.holders, stored.replaced)
 
-    is_more = has_a_key(jobs) or has_a_tag(jobs)
-    kind = VerbKind.TRANSACTION if is_more else VerbKind.SINGLE
-    return Verb("submit", kind, script)
+    return Verb("submit", VerbKind.SINGLE if is_plain else VerbKind.TRANSACTION, script)
 
 
 def store_fired(engine: Engine, jobs: Sequence[NewJob]) -> Script[list[NewJob]]:
@@ -62,10 +63,14 @@ def _store(engine: Engine, jobs: Sequence[NewJob]) -> Script[Stored]:
     if has_a_key(jobs):
         stored = yield from keys.store(engine, jobs, insert)
     else:
-        stored = Stored((yield from insert(engine, jobs)))
+        stored = yield from _insert(engine, jobs)
     if stored.replaced or has_a_tag(jobs):
         yield from _write_tags(engine, jobs, stored)
     return stored
+
+
+def _insert(engine: Engine, jobs: Sequence[NewJob]) -> Script[Stored]:
+    return Stored((yield from insert(engine, jobs)))
 
 
 def _write_tags(engine: Engine, jobs: Sequence[NewJob], stored: Stored) -> Script[None]:
