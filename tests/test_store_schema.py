@@ -111,14 +111,38 @@ async def test_a_row_cannot_become_running_without_a_lease(store, backend):
         "backoff_power = 11",
         "backoff_jitter = 1.5",
         "backoff_cap = -1",
+        "backoff_base = 1",
         "lease_ms = 0",
         "timeout_ms = 0",
+        "lease_ms = 5, timeout_ms = -1",
     ],
 )
 async def test_values_that_no_statement_of_ours_writes_are_refused(store, backend, change):
     await submitted(store)
     with pytest.raises(Exception, match=r"(?i)check"):
         backend.execute(f"UPDATE pulse_jobs SET {change}")
+
+
+BACKOFF = {
+    "backoff_base": (0, 316224000),
+    "backoff_power": (0, 10),
+    "backoff_factor": (1, 100),
+    "backoff_cap": (0, 316224000),
+    "backoff_jitter": (0, 1),
+}
+
+
+@pytest.mark.parametrize("part", BACKOFF)
+async def test_each_part_of_a_policy_has_its_range(store, backend, part):
+    await submitted(store)
+    whole = ", ".join(f"{name} = 1" for name in BACKOFF)
+    backend.execute(f"UPDATE pulse_jobs SET {whole}")
+    lowest, highest = BACKOFF[part]
+    for within in (lowest, highest):
+        backend.execute(f"UPDATE pulse_jobs SET {part} = {within}")
+    for outside in (lowest - 0.5, highest + 0.5, "NULL"):
+        with pytest.raises(Exception, match=r"(?i)check"):
+            backend.execute(f"UPDATE pulse_jobs SET {part} = {outside}")
 
 
 # -- migrations -----------------------------------------------------------------------------------
