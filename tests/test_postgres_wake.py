@@ -370,6 +370,10 @@ async def test_queues_of_any_number_are_not_remembered_for_ever(monkeypatch):
     before = len(record.sent)
     await notifier.announce({f"of customer {number}"})
     assert len(record.sent) == before  # and those of this moment are still held back
+    for number in range(5 * REMEMBERED):
+        now += AT_MOST_EVERY / 10
+        assert notifier.take({f"taken {number}"})
+        assert len(notifier._last) <= REMEMBERED + 1
 
 
 async def test_what_is_owed_can_be_flushed(monkeypatch):

@@ -23,7 +23,7 @@ import msgspec
 
 from pulsed.handler.payload import ENCODER, is_model
 
-_EXACT = frozenset({str, int, float, bool, NoneType})
+EXACT = frozenset({str, int, float, bool, NoneType})
 """Scalars that a JSON round trip leaves unchanged."""
 
 _MARSHAL_VERSION = 2
@@ -59,7 +59,7 @@ class Difference(NamedTuple):
 def difference(path: str, sent: Any, arrived: Any) -> Difference | None:
     """Return where ``arrived`` differs from ``sent``; None if it does nowhere."""
     kind = type(sent)
-    if kind is type(arrived) and (kind in _EXACT or is_same_plain(sent, arrived)):
+    if kind is type(arrived) and (kind in EXACT or is_same_plain(sent, arrived)):
         return None
     return next(_differences(path, sent, arrived), None)
 

@@ -22,7 +22,7 @@ from msgspec.structs import astuple
 
 from pulsed.compiled import compiled
 from pulsed.errors import InvalidArguments, InvalidHandler, InvalidPayload
-from pulsed.handler.arrival import difference, has_fields, is_same_plain, left_out
+from pulsed.handler.arrival import EXACT, difference, has_fields, is_same_plain, left_out
 from pulsed.handler.envelope import readable
 from pulsed.handler.options import did_you_mean
 from pulsed.handler.payload import (
@@ -86,7 +86,9 @@ class Codec:
         payload = encode_payload(self._payload, named)
         arrived = self._arguments_in(payload)
         for name, value in named.items():
-            self._refuse_different(name, value, arrived[name])
+            kind = type(value)
+            if kind is not type(arrived[name]) or kind not in EXACT:
+                self._refuse_different(name, value, arrived[name])
         return payload
 
     def encode_many(self, calls: Sequence[tuple[Any, ...]]) -> list[str]:

@@ -30,8 +30,8 @@ MOST_AT_ONCE = 4 * 1024 * 1024
 MAX_DEPTH = 100
 """How deeply lists and objects may be nested in a payload or result."""
 
-ALWAYS_STORABLE = 2 * MAX_DEPTH
-"""Bytes of a value that is neither too large nor too deep: a level takes two brackets."""
+SHORT = 2 * MAX_DEPTH
+"""Bytes of JSON that are within these limits whatever they are: a level takes two brackets."""
 
 MAX_TEXT = 65_536
 """The longest error text or traceback that is kept, in bytes of UTF-8."""
@@ -63,7 +63,9 @@ def encode_payload(what: str, value: Any) -> str:
         raise too_deep(what) from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
-    text = _checked_text(what, data)
+    if len(data) > SHORT:
+        _check_long(what, data)
+    text = data.decode()
     # NaN and infinity are encoded as null, or as these words where they are keys of an object.
     if "null" in text or r"\u0000" in text or 'nan":' in text or 'inf":' in text:
         check_values(what, value)
@@ -82,8 +84,8 @@ def encode_plain(what: str, values: Sequence[Any]) -> tuple[bytes, list[str]] | 
         return None
     *texts, _ = lines.decode().split("\n")
     for text in texts:
-        if len(text) > 2 * MAX_DEPTH:
-            _check_text(what, text.encode())
+        if len(text) > SHORT:
+            _check_long(what, text.encode())
     return lines, texts
 
 
@@ -130,20 +132,14 @@ def encode_cleaned(what: str, value: Any) -> str:
         raise InvalidPayload(f"{what} cannot be stored as JSON: {_sentence(error)}") from error
     if rb"\u0000" in data:
         data = _ESCAPED_NUL.sub(rb"\1" + REPLACEMENT.encode(), data)
-    if len(data) > ALWAYS_STORABLE:
-        _check_text(what, data)
+    if len(data) > SHORT:
+        _check_long(what, data)
     return data.decode()
 
 
-def _checked_text(what: str, data: bytes) -> str:
-    _check_text(what, data)
-    return data.decode()
-
-
-def _check_text(what: str, data: bytes) -> None:
-    if len(data) > ALWAYS_STORABLE:
-        check_size(what, data)
-        check_depth(what, data)
+def _check_long(what: str, data: bytes) -> None:
+    check_size(what, data)
+    check_depth(what, data)
 
 
 def clean_text(text: str, limit: int = MAX_TEXT) -> str:

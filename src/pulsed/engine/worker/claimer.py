@@ -267,6 +267,8 @@ class Claimer:
 
     async def _wait_for_slots(self) -> None:
         """Wait for a free slot, and up to ``GATHER`` seconds for more of them."""
+        if any(map(self._has_enough, self._groups)):
+            return
         while not any(self._free(group) > 0 for group in self._groups) and not self.stopping:
             self._start_claimed()
             self._slot_freed.clear()

@@ -108,7 +108,8 @@ class Notifier:
             for queue in taken:
                 self._last[queue] = now
                 self._owed.discard(queue)
-            self._forget(now)
+            if taken:
+                self._forget(now)
         return taken
 
     def _since(self, queue: str, now: float) -> float:
@@ -166,7 +167,8 @@ class Notifier:
                 elif queue not in self._owed or self._thread is None:
                     self._owed.add(queue)
                     self._see_to_it()
-            self._forget(now)
+            if at_once:
+                self._forget(now)
         return at_once, is_burst
 
     def _forget(self, now: float) -> None:

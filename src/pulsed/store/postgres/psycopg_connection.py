@@ -10,6 +10,7 @@ import math
 import select
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -146,4 +147,4 @@ def _ear(descriptor: int) -> Callable[[], object]:
         return lambda: select.select([descriptor], [], [], 0)[0]
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return lambda: poll.poll(0)
+    return partial(poll.poll, 0)

@@ -67,6 +67,8 @@ _ADVICE = "Raise its max_connections, or lower --max-connections of pulsed's pro
 class Lane(Enum):
     """The kind of work a connection is reserved for, so that no kind waits for another's."""
 
+    __hash__ = object.__hash__  # an enum's own is written in Python
+
     WORK = "work"
     CLAIM = "claim"
     SETTLE = "settle"

@@ -37,7 +37,7 @@ def arguments(
 
 def texts(values: Sequence[Any]) -> list[Any]:
     """Return values in PostgreSQL's text format, and bytes as they are."""
-    return [_array(value) if isinstance(value, list) else _text(value) for value in values]
+    return [value if type(value) is str else _text(value) for value in values]
 
 
 def column_of(values: Sequence[Any]) -> list[Any] | bytes:
@@ -77,6 +77,8 @@ def _text(value: Any) -> str | bytes | None:
         return value
     if isinstance(value, UUID):
         return value.hex
+    if isinstance(value, list):
+        return _array(value)
     if isinstance(value, bool):
         return "t" if value else "f"
     if isinstance(value, datetime):

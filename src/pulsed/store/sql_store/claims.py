@@ -105,9 +105,12 @@ class SqlClaims:
         return claimed
 
     def _floors_of(self, queue: str, topics: str) -> Floors:
-        if len(self.floors) >= MOST_FLOORS and (queue, topics) not in self.floors:
-            self.floors.clear()
-        return self.floors.setdefault((queue, topics), Floors(self._store.seconds))
+        known = self.floors.get((queue, topics))
+        if known is None:
+            if len(self.floors) >= MOST_FLOORS:
+                self.floors.clear()
+            known = self.floors.setdefault((queue, topics), Floors(self._store.seconds))
+        return known
 
 
 async def with_rest(claimed: Assignments, claiming: Awaitable[Assignments]) -> Assignments:

@@ -32,10 +32,12 @@ class LimitedRuns:
 
     def rotation(self, queue: str, topics: str) -> Rotation:
         """Return where the walk over the keys of a queue stands, for one set of topics."""
-        known = self._rotations
-        if len(known) >= MOST_ROTATIONS and (queue, topics) not in known:
-            known.clear()
-        return known.setdefault((queue, topics), Rotation(self._clock))
+        known = self._rotations.get((queue, topics))
+        if known is None:
+            if len(self._rotations) >= MOST_ROTATIONS:
+                self._rotations.clear()
+            known = self._rotations.setdefault((queue, topics), Rotation(self._clock))
+        return known
 
     def claimed(self, queue: str, keys: dict[UUID, str]) -> None:
         """Remember the keys of new runs."""

@@ -26,14 +26,18 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
     """
     every = range(len(jobs))
     maybe_stored: Container[int] = ()
-    is_plain = not (has_a_key(jobs) or has_a_tag(jobs))
+    is_plain = _are_plain(jobs)
 
     def script() -> Script[Submitted]:
         nonlocal maybe_stored
         earlier, maybe_stored = maybe_stored, every  # stays so if no answer comes
-        stored = yield from (_insert(engine, jobs) if is_plain else _store(engine, jobs))
-        if not stored.found and not stored.holders:
-            return Submitted(len(jobs))
+        if is_plain:
+            found = yield from insert(engine, jobs)
+            if not found:
+                return Submitted(len(jobs))
+            stored = Stored(found)
+        else:
+            stored = yield from _store(engine, jobs)
         unknown = frozenset(position for position in stored.found if position in earlier)
         existing = stored.found - unknown
         if existing:  # seen before this attempt could store them
@@ -63,14 +67,10 @@ def _store(engine: Engine, jobs: Sequence[NewJob]) -> Script[Stored]:
     if has_a_key(jobs):
         stored = yield from keys.store(engine, jobs, insert)
     else:
-        stored = yield from _insert(engine, jobs)
+        stored = Stored((yield from insert(engine, jobs)))
     if stored.replaced or has_a_tag(jobs):
         yield from _write_tags(engine, jobs, stored)
     return stored
-
-
-def _insert(engine: Engine, jobs: Sequence[NewJob]) -> Script[Stored]:
-    return Stored((yield from insert(engine, jobs)))
 
 
 def _write_tags(engine: Engine, jobs: Sequence[NewJob], stored: Stored) -> Script[None]:
@@ -83,6 +83,14 @@ def _write_tags(engine: Engine, jobs: Sequence[NewJob], stored: Stored) -> Scrip
     rows = [(job_id, tag) for job_id, its in (tags | replaced).items() for tag in its]
     if rows:
         yield Statement(engine.tags.insert_tags, {}, rows)
+
+
+def _are_plain(jobs: Sequence[NewJob]) -> bool:
+    """Whether none of the jobs has a key or a tag: a statement stores them."""
+    for job in kinds_of(jobs):  # noqa: SIM110 - most jobs are alone, and need no generator
+        if job.key is not None or job.tags:
+            return False
+    return True
 
 
 def has_a_key(jobs: Sequence[NewJob]) -> bool:
