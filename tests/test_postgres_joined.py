@@ -190,7 +190,7 @@ async def test_nobody_is_woken_for_a_job_that_may_be_rolled_back(store, postgres
 
     def take(queues):
         announced.append(set(queues))
-        return set(queues)
+        return set(queues), False
 
     monkeypatch.setattr(store._notifier, "take", take)
     connection = await asyncpg.connect(postgres_url)

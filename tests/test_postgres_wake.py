@@ -372,7 +372,7 @@ async def test_queues_of_any_number_are_not_remembered_for_ever(monkeypatch):
     assert len(record.sent) == before  # and those of this moment are still held back
     for number in range(5 * REMEMBERED):
         now += AT_MOST_EVERY / 10
-        assert notifier.take({f"taken {number}"})
+        assert notifier.take({f"taken {number}"}) == ({f"taken {number}"}, False)
         assert len(notifier._last) <= REMEMBERED + 1
 
 
@@ -509,6 +509,7 @@ async def test_a_follow_up_that_fails_does_not_fail_the_submit(opened, caplog, m
         assert (await submit(*jobs)).new == len(jobs)
         await until(lambda: "will find the jobs by polling" in caplog.text)
     assert "channel name too long" in caplog.text
+    assert len(await store.get([job.id for job in jobs])) == len(jobs)  # a transaction apart
     assert (await submit(a_job())).new == 1
 
 
@@ -530,14 +531,15 @@ async def test_what_a_failed_submit_may_have_stored_is_announced(opened, monkeyp
 async def test_a_follow_up_whose_loop_ends_is_owed(opened, monkeypatch):
     store = opened()
     monkeypatch.setattr(store._notifier, "_see_to_it", lambda: None)
-    store._notifier.follow_up({"mail"}).failed(asyncio.CancelledError())
+    store._notifier.follow_up({"mail"}, is_burst=True).failed(asyncio.CancelledError())
     assert store._notifier._owed == {"mail"}
 
 
 async def test_a_follow_up_has_the_slot_of_its_connection(opened):
     """Otherwise a pool of one would open a second connection for the next caller."""
     store = opened(pool_size=1)
-    for number in range(10):
-        await store.submit([a_job(queue=f"q{number}")])  # each has a follow-up
+    for _ in range(10):
+        await store.submit([a_job()])
+        await asyncio.sleep(2 * AT_MOST_EVERY)  # so that the next one has a follow-up, in a task
     (pool,) = store._loops._kept.values()
     assert len(pool._lanes[Lane.WORK].opened) == 1

@@ -291,6 +291,8 @@ class LoopPool:
                 pool.slots.release()
         if follow_up is None:
             pool.give_back(connection)
+        elif follow_up.is_awaited:
+            await self._follow_up(pool, connection, follow_up)
         else:
             _keep(self.loop.create_task(self._follow_up(pool, connection, follow_up)))
             await asyncio.sleep(0)  # so that it is sent before the caller goes on
@@ -337,10 +339,14 @@ class LoopPool:
     async def _follow_up(
         self, pool: LanePool, connection: AsyncpgConnection, follow_up: FollowUp
     ) -> None:
-        """Run what follows a commit, while the caller goes on, and free its connection and slot."""
+        """Run what follows a commit, and free its connection and slot."""
         statement = follow_up.statement
         try:
             await connection.execute(statement.sql.text, *arguments(statement, self._clock))
+        except asyncio.CancelledError as error:  # the loop ends
+            follow_up.failed(error)
+            await pool.drop_cancelled(connection)
+            raise
         except BaseException as error:
             pool.drop(connection)
             follow_up.failed(error)

@@ -1,12 +1,13 @@
 """Debounced NOTIFY for workers in other processes.
 
 Every NOTIFY takes a server-wide lock when it commits, so one per submit would more than halve the
-server's throughput. The first submit to a queue is announced at once. Submits within the next 5 ms
-are announced together when these are over: by the next submit, or if none comes by a thread that
-exists only while there is something to announce. (In a burst, a thread that wakes up every 5 ms
-would cost each submit a tenth of its time.) In an event loop, a caller waits only for the first
-notification of a burst; the others are tasks. A lost notification costs a worker one polling
-interval and nothing else.
+server's throughput. The first submit to a queue is announced at once, by a statement that follows
+its commit on the same connection. Submits within the next 5 ms are announced together when these
+are over: by the next submit, or if none comes by a thread that exists only while there is something
+to announce. (In a burst, a thread that wakes up every 5 ms would cost each submit a tenth of its
+time.) What else is announced, like a freed slot of a limit, is sent on its own. In an event loop, a
+caller waits only for the first notification of a burst; the others are tasks. A lost notification
+costs a worker one polling interval and nothing else.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Notifier:
         self._sending = False
         self._tasks: dict[asyncio.Task[None], asyncio.AbstractEventLoop] = {}
 
-    async def announce(self, queues: Iterable[str]) -> None:
+    async def announce(self, queues: set[str]) -> None:
         """Announce the queues of committed jobs, now or within 5 ms."""
         at_once, is_burst = self._split(queues)
         if not at_once:
@@ -89,7 +90,7 @@ class Notifier:
         else:
             await self._send(at_once)
 
-    def follow_up(self, queues: set[str]) -> FollowUp:
+    def follow_up(self, queues: set[str], *, is_burst: bool) -> FollowUp:
         """Return what announces queues when a submit has committed."""
 
         def failed(error: BaseException) -> None:
@@ -98,23 +99,27 @@ class Notifier:
             else:
                 log.debug("workers were not woken, they will find the jobs by polling: %s", error)
 
-        return FollowUp(_notification(self._channel, queues), failed)
+        return FollowUp(_notification(self._channel, queues), failed, is_awaited=not is_burst)
 
-    def take(self, queues: Iterable[str]) -> set[str]:
-        """Return those queues that may be announced now, which is then up to the caller."""
+    def take(self, queues: Iterable[str]) -> tuple[set[str], bool]:
+        """Return the queues to announce now, up to the caller, and whether a burst goes on.
+
+        The others were announced less than 5 ms ago.
+        """
         now = self._clock()
+        taken: set[str] = set()
+        is_burst = True
         with self._lock:
-            taken = {queue for queue in queues if self._since(queue, now) >= AT_MOST_EVERY}
-            for queue in taken:
-                self._last[queue] = now
-                self._owed.discard(queue)
+            for queue in queues:
+                since = now - self._last.get(queue, -1e9)
+                if since >= AT_MOST_EVERY:
+                    is_burst &= since < BURST
+                    taken.add(queue)
+                    self._last[queue] = now
+                    self._owed.discard(queue)
             if taken:
                 self._forget(now)
-        return taken
-
-    def _since(self, queue: str, now: float) -> float:
-        """Return the seconds since the last announcement of a queue."""
-        return now - self._last.get(queue, -1e9)
+        return taken, is_burst
 
     def _send_in_task(self, queues: set[str]) -> None:
         """Announce queues without making the caller wait."""
@@ -131,9 +136,10 @@ class Notifier:
 
     def owe(self, queues: Iterable[str]) -> None:
         """Announce the queues from the thread, within 7 ms: for callers that cannot wait."""
-        with self._changed:
-            self._owed.update(queues)
-            self._see_to_it()
+        with self._lock:
+            if self._thread is None or not self._owed.issuperset(queues):
+                self._owed.update(queues)
+                self._see_to_it()
 
     async def flush(self) -> None:
         """Send the notifications that are owed: debounced and not sent yet."""
@@ -151,24 +157,12 @@ class Notifier:
         with self._changed:
             self._changed.wait_for(lambda: not self._sending, FLUSH_WITHIN)
 
-    def _split(self, queues: Iterable[str]) -> tuple[set[str], bool]:
+    def _split(self, queues: set[str]) -> tuple[set[str], bool]:
         """Return the queues to announce now, and whether a burst goes on; the others are owed."""
-        now = self._clock()
-        at_once = set()
-        is_burst = True
         with self._lock:
-            for queue in queues:
-                since = self._since(queue, now)
-                if since >= AT_MOST_EVERY:
-                    is_burst &= since < BURST
-                    at_once.add(queue)
-                    self._last[queue] = now
-                    self._owed.discard(queue)
-                elif queue not in self._owed or self._thread is None:
-                    self._owed.add(queue)
-                    self._see_to_it()
-            if at_once:
-                self._forget(now)
+            at_once, is_burst = self.take(queues)
+            if at_once != queues:
+                self.owe(queues - at_once)
         return at_once, is_burst
 
     def _forget(self, now: float) -> None:

@@ -150,7 +150,7 @@ class ThreadPool:
         call, sql = self._call(connection, statement), statement.sql
         sent_along = None
         if follow_up is not None:
-            sent_along = self._call(connection, *follow_up)
+            sent_along = self._call(connection, follow_up.statement, follow_up.failed)
         if sql.counted:
             return [(count(connection, call, sent_along),)]
         if sql.counts_itself:

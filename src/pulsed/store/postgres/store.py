@@ -122,10 +122,10 @@ class PostgresStore(SqlStore, ForkAware):
         if not jobs or self._listeners or not self.postgres_options.prepared_statements:
             return await super().submit(jobs)
         queues = queues_due(jobs)
-        told = self._notifier.take(queues)
+        told, is_burst = self._notifier.take(queues)
         verb = submit.submit(self.engine, jobs)
         if told:
-            verb.follow_up = self._notifier.follow_up(told)
+            verb.follow_up = self._notifier.follow_up(told, is_burst=is_burst)
         try:
             submitted = await self.run(verb)
         except BaseException:  # they may be stored, and the notification may be one that was owed
@@ -133,7 +133,7 @@ class PostgresStore(SqlStore, ForkAware):
                 self._notifier.owe(told)
             raise
         if queues != told:
-            await self._notifier.announce(queues - told)
+            self._notifier.owe(queues - told)
         return submitted
 
     async def hint(self, queues: set[str]) -> None:

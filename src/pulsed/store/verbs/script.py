@@ -35,6 +35,8 @@ class FollowUp(NamedTuple):
 
     statement: Statement
     failed: Callable[[BaseException], None]
+    is_awaited: bool = True
+    """Whether the caller's coroutine waits for it; a thread always does."""
 
 
 @dataclass(slots=True)
