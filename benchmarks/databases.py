@@ -120,8 +120,8 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # Whoever watches a drain reads a few rows by their keys. The planner, which knows nothing of
-        # a table that was just filled, would sort all that is left of it, twenty times a second.
+        # A drain is watched by reading a few rows by their keys. The planner, which knows nothing
+        # of a table that was just filled, would sort all that is left of it, again and again.
         options = "-c enable_bitmapscan=off -c enable_sort=off"
         self.connection = psycopg.connect(url, autocommit=True, options=options)
 

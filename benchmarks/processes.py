@@ -83,10 +83,10 @@ class PulsedProcess:
 
 
 class WorkerProcess(PulsedProcess):
-    """``pulsed worker`` on the benchmark's app, with its defaults except for what is given."""
+    """``pulsed worker`` on an app of the benchmarks, with its defaults except for what is given."""
 
-    def __init__(self, url: str, *options: str) -> None:
-        super().__init__(url, "worker", "benchmarks.app:app", *options)
+    def __init__(self, url: str, *options: str, app: str = "benchmarks.app:app") -> None:
+        super().__init__(url, "worker", app, *options)
 
 
 class ListeningProcess(PulsedProcess):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.app import LEASE
-from benchmarks.databases import Database, Server, opened
+from benchmarks.databases import Database, Server
 from benchmarks.processes import WorkerProcess
+from benchmarks.recovery_app import LEASE, declare
 from benchmarks.results import PULSED, Results
 from benchmarks.scale import Scale
+from pulsed import Pulse
+
+APP = "benchmarks.recovery_app:app"
 
 TICK = 1.0
 BOUND = f"{PULSED}, lease and tick"
@@ -28,10 +31,10 @@ def measure_recovery(server: Server, results: Results, scale: Scale) -> None:
 
 def recovery(database: Database) -> float:
     options = ("--tick", f"{TICK:g}s")
-    with WorkerProcess(database.url, *options) as doomed, opened(database.url) as tasks:
-        job = tasks.holding.enqueue()
+    with WorkerProcess(database.url, *options, app=APP) as doomed, Pulse(database.url) as app:
+        job = declare(app).enqueue()
         _wait_for(database, "SELECT 1 FROM pulse_jobs WHERE status = 'RUNNING'", 1)
-        with WorkerProcess(database.url, *options):
+        with WorkerProcess(database.url, *options, app=APP):
             _wait_for(database, "SELECT 1 FROM pulse_workers", 2)
             killed = time.time_ns()
             doomed.kill()
