@@ -11,6 +11,7 @@ from tests.soak import flatness
 from tests.soak.run import Plan, Soak, Soaked
 
 
+@pytest.mark.usefixtures("admin")  # no job of a test before it is left
 def test_a_short_soak_measures_everything_and_loses_nothing(postgres_url: str, tmp_path: Path):
     soaked = Soak(postgres_url, tmp_path, Plan(3.0, rate=20, workers=2)).run(lambda _: None)
     assert soaked.counts["jobs enqueued"] == soaked.counts["jobs that ran"] > 0

@@ -28,7 +28,7 @@ from pulsed.model.job import (
     Status,
     TopicPolicy,
 )
-from pulsed.model.outcome import Report
+from pulsed.model.outcome import Report, Successes
 from pulsed.model.page import Page
 from pulsed.model.rollup import ErrorRollup, Rollup
 from pulsed.model.schedule import ScheduleFilter, ScheduleKey, ScheduleRow, ScheduleSpec, Version
@@ -147,6 +147,10 @@ class EncodedStore(_Around[Store]):
 
     async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
         return await self._inner.settle(self._data.reports(reports), within=within)
+
+    async def settle_successes(self, runs: Successes) -> bool:
+        del runs  # the results of single reports are encoded; one that cannot be fails its job
+        return False
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
         return await self._inner.settle_free(self._data.reports(reports))

@@ -32,7 +32,7 @@ HAS_PIPELINE = psycopg.Pipeline.is_supported()
 _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
-class Call(NamedTuple):
+class DirectCall(NamedTuple):
     """A statement with its values; without ``prepared``, it is not prepared."""
 
     text: str
@@ -42,13 +42,15 @@ class Call(NamedTuple):
     """Gets the error of a follow-up, which its caller does not get."""
 
 
-def count(connection: PsycopgConnection, call: Call, follow_up: Call | None = None) -> int:
+def count(
+    connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall | None = None
+) -> int:
     """Run a statement and return how many rows it changed."""
     return _run(connection, call, follow_up).command_tuples or 0
 
 
 def counted_row(
-    connection: PsycopgConnection, call: Call, follow_up: Call | None = None
+    connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall | None = None
 ) -> tuple[int, *tuple[str | None, ...]]:
     """Run a statement that ``counts_itself`` and return its row: the number, then texts."""
     result = _run(connection, call, follow_up)
@@ -57,14 +59,14 @@ def counted_row(
     return int(number or 0), *(None if each is None else each.decode(encoding) for each in texts)
 
 
-def _run(connection: PsycopgConnection, call: Call, follow_up: Call | None) -> PGresult:
+def _run(connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall | None) -> PGresult:
     if follow_up is not None:
         return _run_both(connection, call, follow_up)
     _send(connection, call, _prepare(connection, call))
     return _checked(connection, connection.wait(execute(connection.pgconn))[-1])
 
 
-def _run_both(connection: PsycopgConnection, call: Call, follow_up: Call) -> PGresult:
+def _run_both(connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall) -> PGresult:
     """Run two transactions in one round trip; returns the result of the first."""
     libpq = connection.pgconn
     names = _prepare(connection, call), _prepare(connection, follow_up)
@@ -89,7 +91,7 @@ def _both_answers(libpq: PGconn) -> Generator[Any, Any, tuple[PGresult, PGresult
     return results[0], results[1]
 
 
-def _prepare(connection: PsycopgConnection, call: Call) -> bytes | None:
+def _prepare(connection: PsycopgConnection, call: DirectCall) -> bytes | None:
     """Return the name of a prepared statement; None if it is to be sent unprepared."""
     text, prepared = call.text, call.prepared
     if prepared is None:
@@ -103,7 +105,7 @@ def _prepare(connection: PsycopgConnection, call: Call) -> bytes | None:
     return name
 
 
-def _send(connection: PsycopgConnection, call: Call, name: bytes | None) -> None:
+def _send(connection: PsycopgConnection, call: DirectCall, name: bytes | None) -> None:
     encoding = connection.encoding
     encoded = [None if value is None else _encoded(value, encoding) for value in call.values]
     formats = None

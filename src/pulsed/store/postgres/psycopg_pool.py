@@ -16,7 +16,7 @@ from psycopg import RawCursor
 from pulsed.errors import TransientStorageError
 from pulsed.store.postgres.address import PostgresOptions
 from pulsed.store.postgres.confirm import CONFIRM, found_done
-from pulsed.store.postgres.direct import HAS_PIPELINE, Call, Value, count, counted_row
+from pulsed.store.postgres.direct import HAS_PIPELINE, DirectCall, Value, count, counted_row
 from pulsed.store.postgres.errors import lost_the_server
 from pulsed.store.postgres.psycopg_connection import Connector, PsycopgConnection
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
@@ -168,10 +168,10 @@ class ThreadPool:
         connection: PsycopgConnection,
         statement: Statement,
         failed: Callable[[BaseException], None] | None = None,
-    ) -> Call:
+    ) -> DirectCall:
         values = texts(arguments(statement, self._clock, column_of))
         prepared = connection.prepared if self._options.prepared_statements else None
-        return Call(statement.sql.text, values, prepared, failed)
+        return DirectCall(statement.sql.text, values, prepared, failed)
 
     def _take(self, answer_timeout: float, *, urgent: bool) -> PsycopgConnection:
         while True:
