@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from tests.support.jobs import a_job
 from tests.support.raw_streams import raw_client
 from tests.support.servers import PATIENCE, ServerThread
@@ -23,7 +23,7 @@ NEVER = 3600.0
 async def test_a_listener_wakes_for_the_queues_that_it_is_told_of_later(backend):
     here, elsewhere = backend.open(own_clock=False), backend.open(own_clock=False)
     woken = asyncio.Event()
-    async with here.listen(["mail"], woken.set) as listener, asyncio.timeout(PATIENCE):
+    async with here.listen(["mail"], lambda _: woken.set()) as listener, asyncio.timeout(PATIENCE):
         await until(lambda: listener.healthy)
         for producer in (elsewhere, here):
             for queue in ("sms", "pdf"):
@@ -40,7 +40,7 @@ async def test_without_a_connection_that_listens_they_are_heard_of_in_the_same_p
         pytest.skip("a file is watched without a connection")
     store = backend.open(own_clock=False, prepared_statements=False)
     woken = asyncio.Event()
-    async with store.listen(["mail"], woken.set) as listener, asyncio.timeout(PATIENCE):
+    async with store.listen(["mail"], lambda _: woken.set()) as listener, asyncio.timeout(PATIENCE):
         assert not listener.healthy
         listener.hear(["sms"])
         await store.submit([a_job(queue="sms")])
@@ -58,9 +58,7 @@ class Subscriptions:
         store.listen = self._counting
 
     @asynccontextmanager
-    async def _counting(
-        self, queues: Sequence[str], wake: Callable[[], None]
-    ) -> AsyncIterator[Listener]:
+    async def _counting(self, queues: Sequence[str], wake: Wake) -> AsyncIterator[Listener]:
         self.begun += 1
         async with self._listen(queues, wake) as listener:
             self.listeners.append(listener)

@@ -178,7 +178,7 @@ async def test_a_listener_that_finds_the_server_full_comes_back(postgres_url, mo
         check()
 
     monkeypatch.setattr(crowding, "check", noted_check)
-    async with store.listen(["mail"], lambda: None) as listener, asyncio.timeout(30):
+    async with store.listen(["mail"], lambda _: None) as listener, asyncio.timeout(30):
         await refused.wait()
         crowding._until = -math.inf
         await until(lambda: listener.healthy)

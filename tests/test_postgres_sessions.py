@@ -185,7 +185,7 @@ async def test_a_transaction_pooler_works_without_prepared_statements(postgres_u
         assert (await call(store.check()))["wake_up"] == "polling"
         local = a_verb("SHOW enable_seqscan")
         assert [tuple(row) for row in await perform(store, mode, local)] == [("off",)]
-        async with store.listen(["default"], lambda: None) as listener:
+        async with store.listen(["default"], lambda _: None) as listener:
             assert not listener.healthy
         await store.aclose()
 

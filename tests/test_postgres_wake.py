@@ -45,10 +45,12 @@ class Bell:
 
     def __init__(self):
         self.rings = 0
+        self.named = []
         self._rung = asyncio.Event()
 
-    def __call__(self):
+    def __call__(self, names):
         self.rings += 1
+        self.named.append(names)
         self._rung.set()
 
     async def rung(self):
@@ -109,6 +111,7 @@ async def test_a_submit_elsewhere_wakes_the_listeners_of_its_queue_only(opened, 
         await producer.submit([a_job(queue="pdf")])
         await pdf.rung()
         assert (mail.rings, pdf.rings) == (2, 2)
+        assert (mail.named, pdf.named) == ([None, ("mail",)], [None, ("pdf",)])
 
 
 async def test_a_submit_in_the_same_process_needs_no_connection_to_wake(opened):
@@ -149,7 +152,7 @@ async def test_who_waits_in_the_same_process_acts_before_the_others_are_told(ope
         order.append("announced")
 
     monkeypatch.setattr(store._notifier, "announce", announce)
-    async with store.listen(["default"], woken.set):
+    async with store.listen(["default"], lambda _: woken.set()):
         claiming = asyncio.create_task(claim())
         await asyncio.sleep(0)
         await store.submit([a_job()])
@@ -214,7 +217,7 @@ async def test_the_reason_is_named_also_when_the_error_has_nothing_to_say(monkey
         raise TimeoutError
 
     listener = postgres_listen.ChannelListener(
-        never, "pulsed", {"default"}, lambda: None, own_pids=set
+        never, "pulsed", {"default"}, lambda _: None, own_pids=set
     )
     with caplog.at_level(logging.WARNING, logger="pulsed.store"):
         async with postgres_listen.running(listener):

@@ -162,7 +162,7 @@ async def test_the_end_of_a_run_wakes_the_workers_of_a_limited_queue(store):
     await limit(store, running=1)
     run = await claim_one(store)
     woken = asyncio.Event()
-    async with store.listen(("default",), woken.set):
+    async with store.listen(("default",), lambda _: woken.set()):
         if store.is_remote:
             assert await claim(store) == [], "now it is owed an offer"
         woken.clear()

@@ -342,7 +342,7 @@ class TestClaims:
 
     @pytest.fixture
     async def listening(self, store):
-        async with store.listen(["default"], lambda: None):
+        async with store.listen(["default"], lambda _: None):
             yield store
 
     async def test_those_at_once_share_one_and_none_asks_before_it_is_greeted(

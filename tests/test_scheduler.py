@@ -236,7 +236,7 @@ async def test_a_schedule_of_another_process_wakes_who_listens(backend):
     await here.now()
     await there.now()
     woken = asyncio.Event()
-    async with here.listen([SCHEDULES], woken.set) as listener, asyncio.timeout(60):
+    async with here.listen([SCHEDULES], lambda _: woken.set()) as listener, asyncio.timeout(60):
         await until(lambda: listener.healthy)
         priorities = itertools.count()
 

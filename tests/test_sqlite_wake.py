@@ -25,7 +25,7 @@ async def test_a_job_from_another_process_wakes_the_worker(database):
     store = SqliteStore(database)
     await store.counts(EVERYTHING)
     woken = asyncio.Event()
-    async with store.listen(["default"], woken.set) as listener:
+    async with store.listen(["default"], lambda _: woken.set()) as listener:
         assert listener.healthy
         code = f"from tests.support.processes import *; print(first_use({str(database)!r}))"
         other = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=ROOT)
@@ -39,7 +39,7 @@ async def test_a_job_from_another_process_wakes_the_worker(database):
 
 async def test_a_job_from_this_process_wakes_the_worker(store):
     woken = asyncio.Event()
-    async with store.listen(["default"], woken.set):
+    async with store.listen(["default"], lambda _: woken.set()):
         await submitted(store)
         async with asyncio.timeout(60):
             await woken.wait()
@@ -63,7 +63,7 @@ async def test_whoever_has_not_written_yet_hears_of_others_too(store, database):
     reader = SqliteStore(database)
     assert reader._writer.version_of_others() is None
     woken = asyncio.Event()
-    async with reader.listen(["default"], woken.set):
+    async with reader.listen(["default"], lambda _: woken.set()):
         async with asyncio.timeout(60):
             while not woken.is_set():
                 await submitted(store)
@@ -80,7 +80,7 @@ async def test_a_job_from_elsewhere_is_noticed_among_commits_of_our_own(store, d
         while True:
             await store.beat([run.lease])
 
-    async with store.listen(["default"], woken.set), asyncio.timeout(60):
+    async with store.listen(["default"], lambda _: woken.set()), asyncio.timeout(60):
         busy = asyncio.create_task(commit_all_the_time())
         await woken.wait()  # the first commit that is seen may be of any process
         woken.clear()
@@ -93,7 +93,7 @@ async def test_a_job_from_elsewhere_is_noticed_among_commits_of_our_own(store, d
 
 async def test_after_listening_nobody_is_woken_any_more(store):
     woken = asyncio.Event()
-    async with store.listen(["default"], woken.set):
+    async with store.listen(["default"], lambda _: woken.set()):
         pass
     await submitted(store)
     await asyncio.sleep(0)
@@ -110,7 +110,7 @@ async def test_a_worker_with_many_open_files_is_woken_too(database):
     try:
         await store.counts(EVERYTHING)
         woken = asyncio.Event()
-        async with store.listen(["default"], woken.set) as listener:
+        async with store.listen(["default"], lambda _: woken.set()) as listener:
             other = SqliteStore(database)
             await submitted(other)
             async with asyncio.timeout(60):

@@ -15,7 +15,7 @@ from pulsed.model.outcome import Released, Report, Successes
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.rpc.server.server import Server
 from pulsed.store.base import Store
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.results import Accepted
 from pulsed.store.sql_store.store import SqlStore, StoreOptions
 from pulsed.store.submitter import Submitter
@@ -118,11 +118,10 @@ class SimulatedStore(SqlStore):
         self.owe_hint(queues)
 
     def owe_hint(self, queues: set[str]) -> None:
-        del queues
-        self._process.run.notify()
+        self._process.run.notify(queues)
 
     @asynccontextmanager
-    async def _listening(self, wake: Callable[[], None]) -> AsyncIterator[Listener]:
+    async def _listening(self, wake: Wake) -> AsyncIterator[Listener]:
         entry = (self._process, wake)
         self._process.run.listeners.append(entry)
         try:
@@ -130,9 +129,7 @@ class SimulatedStore(SqlStore):
         finally:
             self._process.run.listeners.remove(entry)
 
-    def listen(
-        self, queues: Sequence[str], wake: Callable[[], None]
-    ) -> AbstractAsyncContextManager[Listener]:
+    def listen(self, queues: Sequence[str], wake: Wake) -> AbstractAsyncContextManager[Listener]:
         del queues
         return self._listening(wake)
 

@@ -18,6 +18,7 @@ from pulsed import Context, PulsedError
 from pulsed.engine.worker.options import WorkerOptions
 from pulsed.engine.worker.worker import Worker
 from pulsed.rpc.server.server import Server, ServerOptions
+from pulsed.store.listener import Wake
 from pulsed.store.sqlite.engine import SqliteEngine
 from pulsed.store.verbs.engine import Engine
 from tests.simulation import load
@@ -114,7 +115,7 @@ class Run:
         self.checker = Checker(self.database)
         self.storage = Storage(self)
         self.network = Network(self)
-        self.listeners: list[tuple[Process, Callable[[], None]]] = []
+        self.listeners: list[tuple[Process, Wake]] = []
         self._hosts = [f"server-{number}:1" for number in range(1, servers + 1)]
         self._does_upkeep = self._chance.random() < 0.7
         self._processes: list[Process] = []
@@ -155,12 +156,12 @@ class Run:
         """Call something at a time, whatever has happened to processes."""
         self.loop.outside(when - self.loop.time(), callback)
 
-    def notify(self) -> None:
+    def notify(self, names: set[str]) -> None:
         """Wake those who listen, each after a while, or never."""
         for process, wake in self.listeners:
             if self._chance.random() >= self._hints_lost:
                 delay = self._chance.choice(DELAYS)
-                self.loop.call_later(delay, wake, context=process.context)
+                self.loop.call_later(delay, wake, names, context=process.context)
 
     # -- the fleet ------------------------------------------------------------------------------
 

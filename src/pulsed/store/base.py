@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
@@ -35,7 +35,7 @@ from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store.bulk import BulkStore
 from pulsed.store.controls import ControlStore
 from pulsed.store.event_bus import Events
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.results import (
     Accepted,
@@ -387,11 +387,10 @@ class Store(Submitter):
     # -- life -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def listen(
-        self, queues: Sequence[str], wake: Callable[[], None]
-    ) -> AbstractAsyncContextManager[Listener]:
-        """Call ``wake`` in this loop when jobs may have arrived.
+    def listen(self, queues: Sequence[str], wake: Wake) -> AbstractAsyncContextManager[Listener]:
+        """Call ``wake`` in this loop when jobs may have arrived, with their queues if known.
 
+        ``queues`` and what ``wake`` is called with may contain ``SCHEDULES`` and ``CANCELS``, too.
         A notification may be lost or spurious (a "hint"): polling finds every job without it.
         """
 

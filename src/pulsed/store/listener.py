@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 SCHEDULES = ",schedules"
 """A notification besides those of queues: a schedule was added or changed. No queue has a comma."""
 
 CANCELS = ",cancels"
 """Likewise: running jobs are to be cancelled, or workers to end."""
+
+Wake = Callable[[Collection[str] | None], None]
+"""Called with the names that a notification is about; None if they are not known."""
+
+
+def concerns(names: Collection[str] | None, name: str) -> bool:
+    """Whether a notification may be about a name."""
+    return names is None or name in names
+
+
+def concerns_jobs(names: Collection[str] | None) -> bool:
+    """Whether a notification may be about a queue."""
+    return names is None or any(name not in (SCHEDULES, CANCELS) for name in names)
 
 
 class Listener(ABC):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from pulsed.errors import ConfigError, SchemaError, StorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Lease
 from pulsed.store.blocking import is_blocking, run_blocking
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.submitter import Submitter
@@ -135,9 +135,7 @@ class ProjectStore(SqlStore):
     ) -> AbstractAsyncContextManager[Transaction]:
         return self.own.step_transaction(lease, plain=plain)
 
-    def listen(
-        self, queues: Sequence[str], wake: Callable[[], None]
-    ) -> AbstractAsyncContextManager[Listener]:
+    def listen(self, queues: Sequence[str], wake: Wake) -> AbstractAsyncContextManager[Listener]:
         return self.own.listen(queues, wake)
 
     async def check(self) -> Mapping[str, str]:

@@ -40,7 +40,7 @@ JOB_BYTES = 400
 BUDGET = 5.0
 """Seconds one tick may take; the rest is fired by the next."""
 SHORTEST_SLEEP = 0.1
-"""Seconds between two ticks at least. Debounces hints: those for jobs come by the hundred."""
+"""Seconds between two ticks at least. Debounces hints: those of a file name nothing."""
 AFTER_FAILURE = 1.0
 """Seconds until a failed tick is retried."""
 LONGEST_SLEEP = 5.0

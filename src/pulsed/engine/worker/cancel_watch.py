@@ -1,7 +1,7 @@
 """Stops running jobs soon after they are cancelled.
 
 Heartbeats report cancellations, too, but are as rare as leases are long. While jobs run, this
-queries the store at every hint and every poll; the answer comes from an index that is nearly
+queries the store at hints and every poll; the answer comes from an index that is nearly
 always empty.
 """
 

@@ -16,7 +16,7 @@ from pulsed.store.base import Store
 log = logging.getLogger("pulsed.worker")
 
 SHORTEST_INTERVAL = 1.0
-"""Seconds between two reads at least: most hints are about jobs."""
+"""Seconds between two reads at least: most hints that name nothing are about jobs."""
 LONGEST_INTERVAL = 3600.0
 
 

@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any, TypedDict
@@ -63,7 +63,7 @@ from pulsed.model.control import ControlScope
 from pulsed.model.job import Assignment, Lease, WorkerInfo, WorkerRequest
 from pulsed.model.outcome import Beat, Failed, Released, Report
 from pulsed.store.base import Store
-from pulsed.store.listener import CANCELS, SCHEDULES, Listener
+from pulsed.store.listener import CANCELS, SCHEDULES, Listener, concerns, concerns_jobs
 from pulsed.store.results import Accepted
 from pulsed.store.retrying import use_own_retry
 from pulsed.store.verbs.ticks import BEATS_PER_LEASE
@@ -326,12 +326,18 @@ class Worker:
     def _aborts(self) -> None:
         self._exit = Exit.ABORTED
 
-    def _hinted(self) -> None:
-        """Handle a hint: jobs, schedules or cancellations may have arrived, so poll for them."""
-        self._claimer.wake()
-        self._scheduler.wake()
-        self._cancel_watch.wake()
-        self._request_watch.wake()
+    def _hinted(self, names: Collection[str] | None) -> None:
+        """Handle a hint: poll for what it names, or for everything if that is not known.
+
+        Each part sends statements, which would compete with the claim of a job just announced.
+        """
+        if concerns_jobs(names):
+            self._claimer.wake()
+        if concerns(names, SCHEDULES):
+            self._scheduler.wake()
+        if concerns(names, CANCELS):
+            self._cancel_watch.wake()
+            self._request_watch.wake()
 
     # -- runs -----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -16,7 +16,7 @@ from pulsed.rpc.client.connection import LoopSide
 from pulsed.rpc.messages import columnar
 from pulsed.rpc.messages.contract import LARGEST_ASSIGNMENT_BATCH, METHODS
 from pulsed.store.blocking import is_blocking
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.results import Assignments
 from pulsed.store.retrying import dequeue_retry_of, retrying
 
@@ -93,7 +93,7 @@ class RemoteClaims:
             await self._connection.here().close_streams_of(worker_id)
 
     @asynccontextmanager
-    async def listen(self, wake: Callable[[], None]) -> AsyncIterator[Listener]:
+    async def listen(self, wake: Wake) -> AsyncIterator[Listener]:
         """Call ``wake`` when a server offers jobs to a worker of this loop."""
         side = self._connection.here()
         side.wakes.append(wake)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -23,6 +22,7 @@ from pulsed.rpc.messages.errors import error_of
 from pulsed.store.blocking import is_blocking
 from pulsed.store.event_bus import Events
 from pulsed.store.fork import ForkAware, Gate, watch_forks
+from pulsed.store.listener import Wake
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.retry_options import RetryOptions
 from pulsed.store.retrying import retry_of, retrying
@@ -160,12 +160,12 @@ class LoopSide:
         self.channels = channels
         self.streams: dict[tuple[UUID, tuple[str, ...]], ClaimStream] = {}
         """By worker and topics: one that claims for several groups has a stream for each."""
-        self.wakes: list[Callable[[], None]] = []
+        self.wakes: list[Wake] = []
 
     def wake(self) -> None:
         """Notify the workers of this loop that jobs may have arrived."""
         for wake in list(self.wakes):
-            wake()
+            wake(None)
 
     def streams_of(self, worker_id: UUID) -> list[ClaimStream]:
         """Return the streams of a worker."""

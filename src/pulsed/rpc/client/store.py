@@ -7,7 +7,7 @@ cannot cross the wire is refused with the reason: migrations, and the caller's o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from operator import attrgetter
@@ -49,7 +49,7 @@ from pulsed.rpc.messages.reports import report_message
 from pulsed.store.base import Store
 from pulsed.store.blocking import is_blocking
 from pulsed.store.event_bus import Events
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.results import (
     Accepted,
     Assignments,
@@ -393,7 +393,7 @@ class RemoteStore(Store):
     def listen(
         self,
         queues: Sequence[str],  # noqa: ARG002 - the server learns them from the claims
-        wake: Callable[[], None],
+        wake: Wake,
     ) -> AbstractAsyncContextManager[Listener]:
         return self._claims.listen(wake)
 

@@ -15,7 +15,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 
 from pulsed.batches import first_batch
@@ -26,7 +26,7 @@ from pulsed.model.outcome import Released, Report
 from pulsed.rpc.messages.contract import PART
 from pulsed.rpc.server.wait_list import Grant, Stream, WaitList, owner_of, size_of
 from pulsed.store.base import Store
-from pulsed.store.listener import SCHEDULES, Listener
+from pulsed.store.listener import SCHEDULES, Listener, concerns, concerns_jobs
 from pulsed.store.results import Assignments
 from pulsed.wording import counted
 
@@ -116,11 +116,13 @@ class Dispatcher:
 
     # -- news -----------------------------------------------------------------------------------
 
-    def hint(self) -> None:
-        """Pass on a notification: jobs or schedules may have arrived, in any queue."""
-        for wait_list in list(self._wait_lists.values()):
-            wait_list.hint()
-        self.on_schedules()
+    def hint(self, names: Collection[str] | None = None) -> None:
+        """Pass on a notification: jobs or schedules may have arrived; by default, of any name."""
+        if concerns_jobs(names):
+            for wait_list in list(self._wait_lists.values()):
+                wait_list.hint()
+        if concerns(names, SCHEDULES):
+            self.on_schedules()
 
     async def listen(self) -> None:
         """Listen for notifications of jobs that other processes submitted; forever."""

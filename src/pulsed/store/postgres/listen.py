@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pulsed.errors import TooManyConnections
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.postgres.errors import DRIVER_ERRORS, is_crowded, with_type
 
 CHECK_EVERY = 15.0
@@ -53,7 +53,7 @@ class ChannelListener(QueueListener):
         connect: Callable[[], Awaitable[Any]],
         channel: str,
         queues: set[str],
-        wake: Callable[[], None],
+        wake: Wake,
         *,
         own_pids: Callable[[], Collection[int]],
         on_change: Callable[[bool], None] = lambda _: None,
@@ -103,7 +103,7 @@ class ChannelListener(QueueListener):
         connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(self._channel, self._heard)
         self._be(healthy=True)
-        self._wake()
+        self._wake(None)
         while not await _happens(lost, CHECK_EVERY):
             # A silent network does not end a connection; a query without an answer detects it.
             await connection.fetchval("SELECT 1", timeout=CHECK_WITHIN)
@@ -112,7 +112,7 @@ class ChannelListener(QueueListener):
     def _heard(self, _connection: object, pid: int, _channel: str, queue: str) -> None:
         """Wake for other processes' notifications; this one woke for its own jobs on commit."""
         if queue in self._queues and pid not in self._own_pids():
-            self._wake()
+            self._wake((queue,))
 
     def _drop(self) -> None:
         connection, self.connection = self.connection, None

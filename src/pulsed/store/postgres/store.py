@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Report
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, watch_forks
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.postgres import check as postgres_check
 from pulsed.store.postgres.address import PostgresAddress, PostgresOptions
@@ -78,7 +78,7 @@ class PostgresStore(SqlStore, ForkAware):
         self._listen_at = self._where_to_listen()
         self._threads = ThreadPool(self._connector, options, self._sessions, clock)
         self._loops: PerLoop[LoopPool] = PerLoop()
-        self._listeners: list[tuple[set[str], Callable[[], None]]] = []
+        self._listeners: list[tuple[set[str], Wake]] = []
         self._channels: list[ChannelListener] = []
         self.channel = f"pulsed_{options.schema}" if options.schema else "pulsed"
         self._notifier = Notifier(self.channel, self.perform)
@@ -152,8 +152,8 @@ class PostgresStore(SqlStore, ForkAware):
     def _wake_own(self, queues: set[str]) -> None:
         """Wake the workers of this process."""
         for wanted, wake in list(self._listeners):
-            if not wanted.isdisjoint(queues):
-                wake()
+            if names := wanted & queues:
+                wake(names)
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
         partly, told = await self.run(locked.settle_free(self.engine, reports))
@@ -190,15 +190,13 @@ class PostgresStore(SqlStore, ForkAware):
     # -- life -----------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def listen(
-        self, queues: Sequence[str], wake: Callable[[], None]
-    ) -> AsyncIterator[Listener]:
+    async def listen(self, queues: Sequence[str], wake: Wake) -> AsyncIterator[Listener]:
         loop = asyncio.get_running_loop()
         wanted = set(queues)
 
-        def wake_loop() -> None:
+        def wake_loop(names: Collection[str] | None) -> None:
             with suppress(RuntimeError):  # the loop has just been closed
-                loop.call_soon_threadsafe(wake)
+                loop.call_soon_threadsafe(wake, names)
 
         entry = (wanted, wake_loop)
         self._listeners.append(entry)
@@ -210,7 +208,7 @@ class PostgresStore(SqlStore, ForkAware):
                 self._listeners.remove(entry)
 
     @asynccontextmanager
-    async def _hearing(self, queues: set[str], wake: Callable[[], None]) -> AsyncIterator[Listener]:
+    async def _hearing(self, queues: set[str], wake: Wake) -> AsyncIterator[Listener]:
         hosts, options = self._listen_at, self.postgres_options
         if hosts is None:
             yield Polling(queues)

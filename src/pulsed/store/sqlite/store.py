@@ -24,7 +24,7 @@ from pulsed.model.job import Lease
 from pulsed.model.timetable import to_micros
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.sql.statement import Rows, Sql, Statement
 from pulsed.store.sql_store.store import SqlStore
@@ -94,7 +94,7 @@ class SqliteStore(SqlStore, ForkAware):
         self._idle_readers: list[sqlite3.Connection] = []
         self._reading = _reading_threads()
         self._step_threads = PerLoop[StepThread]()
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Wake] = []
         self._replacements = 0
         _stores.add(self)
         watch_forks(self)
@@ -159,9 +159,9 @@ class SqliteStore(SqlStore, ForkAware):
     async def hint(self, queues: set[str]) -> None:
         self.owe_hint(queues)
 
-    def owe_hint(self, queues: set[str]) -> None:  # noqa: ARG002 - one file, one signal
+    def owe_hint(self, queues: set[str]) -> None:
         for wake in list(self._listeners):
-            wake()
+            wake(queues)
 
     def joined(self, connection: Any) -> Submitter:
         return JoinedSqlite(connection, self)
@@ -251,7 +251,7 @@ class SqliteStore(SqlStore, ForkAware):
     def listen(
         self,
         queues: Sequence[str],  # noqa: ARG002 - one file, one signal
-        wake: Callable[[], None],
+        wake: Wake,
     ) -> AbstractAsyncContextManager[Listener]:
         return listening(self.path, self._writer, self._listeners, wake)
 

@@ -18,11 +18,11 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pulsed.store.listener import Listener
+from pulsed.store.listener import Listener, Wake
 from pulsed.store.sqlite.writer import Writer
 
 FIRST_POLL_AFTER = 0.00015
@@ -46,15 +46,15 @@ _EVENT = struct.Struct("iIII")
 async def listening(
     path: Path | None,
     writer: Writer,
-    listeners: list[Callable[[], None]],
-    wake: Callable[[], None],
+    listeners: list[Wake],
+    wake: Wake,
 ) -> AsyncIterator[Listener]:
     """Call ``wake`` in this loop when jobs may have arrived, from this process or another."""
     loop = asyncio.get_running_loop()
 
-    def wake_loop() -> None:
+    def wake_loop(names: Collection[str] | None = None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has just been closed
-            loop.call_soon_threadsafe(wake)
+            loop.call_soon_threadsafe(wake, names)
 
     listeners.append(wake_loop)
     watcher = None if path is None else FileWatcher(path, writer, wake_loop)
