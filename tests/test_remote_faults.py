@@ -316,6 +316,12 @@ class TestSlowness:
                 return "of the zombie"
             return "of another"
 
+        async def reaped() -> bool:
+            """Let the lease expire. The server's watchdog may scan as well, and give it grace."""
+            clock.advance(31)
+            await reap(near)
+            return (await row(near, job_id)).status is not Status.RUNNING
+
         near = SqliteStore(database, clock=clock)
         with (
             ServerThread(lambda: SqliteStore(database, clock=clock)) as server,
@@ -328,8 +334,7 @@ class TestSlowness:
                 proxy.hold()
                 go.set()
                 await until(lambda: it.worker._settler.backlog)
-                clock.advance(31)
-                assert await reap(near) == [job_id]
+                await until(reaped)
                 async with working(near, job):
                     done = await finished(near, job_id)
                 assert (result(done), done.attempts) == ("of another", 2)

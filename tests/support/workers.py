@@ -9,7 +9,7 @@ import inspect
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -86,10 +86,15 @@ async def running_worker(worker: Worker) -> AsyncIterator[Working]:
     running = Working(worker)
     try:
         yield running
-    finally:
+    except BaseException:  # which is what failed, whether the worker ends or not
         worker.stop()
         if not running.task.done():
-            await running.ended()
+            with suppress(TimeoutError):
+                await running.ended()
+        raise
+    worker.stop()
+    if not running.task.done():
+        await running.ended()
 
 
 async def submit(store: Store, topic: str, /, **arguments: Any) -> UUID:
