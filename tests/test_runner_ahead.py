@@ -9,12 +9,13 @@ import pytest
 from pulsed.engine.worker import pace
 from pulsed.engine.worker import runs as runs_module
 from pulsed.engine.worker.run import Run, StopReason
-from pulsed.engine.worker.runs import AHEAD, QUICK_RUNS, Runner
+from pulsed.engine.worker.runs import QUICK_RUNS, Runner
 from pulsed.model.outcome import Outcome, Released, Succeeded
 from tests.support.workers import all_finished, submit_many, until, working
 from tests.test_runner import some_runs
 
 SLOTS = 5
+AHEAD = 20
 
 
 class Running:
@@ -47,7 +48,9 @@ async def quick() -> None:
 
 @pytest.fixture
 async def running(monkeypatch):
-    monkeypatch.setattr(runs_module, "SLICE", 3600)  # so that no machine is too slow
+    monkeypatch.setattr(runs_module, "SLICE", 3600)  # so that no machine is too slow…
+    monkeypatch.setattr(runs_module, "AHEAD_WITHIN", 3600)  # …for as many ahead as there may be
+    monkeypatch.setattr(runs_module, "MOST_AHEAD", AHEAD)
     it = Running()
     yield it
     await it.runner.close()
@@ -58,16 +61,15 @@ async def test_slots_of_runs_about_to_start_count_as_free_while_handlers_end_at_
     await running.run_quickly(QUICK_RUNS - 1)
     assert (runner.room(), runner.room(SLOTS)) == (SLOTS, 0)
     await running.run_quickly(1)
-    ahead = AHEAD * SLOTS
-    assert (runner.room(), runner.room(SLOTS)) == (SLOTS + ahead, ahead)
-    runner.start(some_runs(quick, SLOTS + ahead))
+    assert (runner.room(), runner.room(SLOTS)) == (SLOTS + AHEAD, AHEAD)
+    runner.start(some_runs(quick, SLOTS + AHEAD))
     assert (runner.room(), runner.in_use) == (0, SLOTS)
     await runner.until_idle()
 
 
 async def test_claims_ahead_are_large_or_wait(running):
     await running.run_quickly(QUICK_RUNS)
-    half = (SLOTS + AHEAD * SLOTS) // 2
+    half = (SLOTS + AHEAD) // 2
     assert (running.runner.room(half), running.runner.room(half + 1)) == (half + 1, 0)
 
 
@@ -77,13 +79,28 @@ async def test_a_claim_ahead_has_an_upper_bound(monkeypatch, running):
     assert (running.runner.room(), running.runner.room(SLOTS)) == (SLOTS + 1, SLOTS + 1)
 
 
-async def test_so_few_are_claimed_ahead_with_many_slots(monkeypatch, running):
+async def test_as_many_are_claimed_ahead_as_run_in_a_fiftieth_of_a_second(running, monkeypatch):
+    runner = running.runner
+    monkeypatch.setattr(runs_module, "AHEAD_WITHIN", 0.02)
     await running.run_quickly(QUICK_RUNS)
-    monkeypatch.setattr(runs_module, "MOST_AHEAD", 5)
-    assert running.runner.room(SLOTS) == 5
+    runner._note_turn(seconds=0.02, runs=12)
+    assert runner.room(SLOTS) == 12
+    runner._note_turn(seconds=0.0, runs=1)  # a clock that did not advance
+    assert runner.room(SLOTS) == AHEAD, "no more than that, however quick they are"
+    runner._note_turn(seconds=0.0, runs=0)
+    assert runner.room(SLOTS) == AHEAD, "a turn without runs says nothing"
 
 
-async def test_as_few_are_claimed_ahead_as_there_are_free_slots_to_run_them(running):
+async def test_the_pace_of_plain_functions_says_how_many_are_claimed_ahead(running, monkeypatch):
+    monkeypatch.setattr(runs_module, "AHEAD_WITHIN", 0.02)
+    monkeypatch.setattr(running.runner._pace, "end", lambda _now, runs: pace.Timed(runs, 0.002))
+    running.runner.start(some_runs(lambda: None, 1))
+    await running.runner.until_idle()
+    running.runner._quick = QUICK_RUNS
+    assert running.runner.room(SLOTS) == 10
+
+
+async def test_a_slot_that_is_free_is_enough_to_claim_ahead(running):
     release = asyncio.Event()
     running.runner.start(some_runs(release.wait, SLOTS - 1))
     await until(lambda: not running.runner._ready)
@@ -122,7 +139,7 @@ async def test_jobs_are_claimed_ahead_while_plain_functions_end_quickly(running,
         assert running.runner.room(SLOTS) == 0
         running.runner.start(some_runs(lambda: None, 1))
         await running.runner.until_idle()
-    assert running.runner.room(SLOTS) == AHEAD * SLOTS
+    assert running.runner.room(SLOTS) == AHEAD
 
 
 async def test_no_job_is_claimed_ahead_after_plain_functions_that_take_their_time(
@@ -132,7 +149,7 @@ async def test_no_job_is_claimed_ahead_after_plain_functions_that_take_their_tim
     await running.run_quickly(QUICK_RUNS)
     running.runner.start(some_runs(lambda: None, SLOTS))
     await running.runner.until_idle()
-    assert running.runner.room(SLOTS) == AHEAD * SLOTS, "too few to tell"
+    assert running.runner.room(SLOTS) == AHEAD, "too few to tell"
     running.runner.start(some_runs(lambda: None, pace.RUNS - SLOTS))
     await running.runner.until_idle()
     assert running.runner.room(SLOTS) == 0
@@ -142,7 +159,7 @@ async def test_slots_of_plain_functions_count_as_free_while_those_end_quickly(ru
     release = threading.Event()
     await running.run_quickly(QUICK_RUNS)
     running.runner.start(some_runs(lambda: release.wait(30), SLOTS))
-    assert running.runner.room() == AHEAD * SLOTS
+    assert running.runner.room() == AHEAD
     release.set()
     await running.runner.until_idle()
 
@@ -165,7 +182,7 @@ async def test_no_job_is_claimed_ahead_while_handlers_take_their_time(running, m
     await running.run_quickly(QUICK_RUNS)
     monkeypatch.setattr(runs_module, "SLICE", -1)
     await running.run_quickly(1)
-    assert running.runner.room(SLOTS) == AHEAD * SLOTS, "other work of the machine, perhaps"
+    assert running.runner.room(SLOTS) == AHEAD, "other work of the machine, perhaps"
     await running.run_quickly(1)
     assert running.runner.room(SLOTS) == 0
 
@@ -176,7 +193,7 @@ async def test_turns_that_are_too_long_now_and_then_do_not_end_claims_ahead(runn
     for seconds in (-1, 3600, -1, 3600):
         monkeypatch.setattr(runs_module, "SLICE", seconds)
         await running.run_quickly(1)
-        assert running.runner.room(SLOTS) == AHEAD * SLOTS
+        assert running.runner.room(SLOTS) == AHEAD
 
 
 async def test_no_job_is_claimed_ahead_after_a_handler_that_blocks_the_loop(running, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.util
 import logging
 import os
@@ -23,6 +22,7 @@ from pulsed.cli.options.durations import time_option
 from pulsed.cli.options.keep import changed, keep_option
 from pulsed.cli.options.monitoring import monitoring_options
 from pulsed.engine.process import event_loop as loop
+from pulsed.engine.process.collector import collect_less_often
 from pulsed.engine.process.service_manager import ServiceManager, reporting
 from pulsed.engine.process.stop_signals import on_stop_signals
 from pulsed.errors import MissingDriver
@@ -208,7 +208,7 @@ async def _serve(
             what = f"pulsed {__version__} serves {where(url)} on {host}:{serving.port}"
             role = options["ui_role"] if options["ui"] else None
             async with dashboard_beside(Pulse.over(store, url), role, required=True):
-                gc.freeze()  # modules and classes stay: a collection need not visit them each time
+                collect_less_often()
                 return await _until_told_to_stop(serving, what)
     finally:
         await store.aclose()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import os
 import sys
@@ -24,6 +23,7 @@ from pulsed.cli.options.loading import check_handlers, load_app
 from pulsed.cli.options.monitoring import monitoring_options
 from pulsed.cli.options.working import GIVEN, Forwarding, working_options
 from pulsed.cli.variables import APP_VARIABLE
+from pulsed.engine.process.collector import collect_less_often
 from pulsed.engine.process.event_loop import run as run_loop
 from pulsed.engine.process.supervisor import ABORT, DISMISSED, Supervisor
 from pulsed.engine.worker.options import WorkerSettings
@@ -123,7 +123,7 @@ async def _run(
         if commands is not None:
             _obey_supervisor(worker, commands)
         async with monitoring.of_worker(worker):
-            gc.freeze()  # modules and classes stay: a collection need not visit them each time
+            collect_less_often()
             ended = await worker.run(handle_signals=True)
         if worker.request is None:
             return ended.value

@@ -1,12 +1,26 @@
-"""How quickly plain functions end, by which a worker decides whether to claim ahead for them."""
+"""How quickly plain functions end, by which a worker decides how much to claim ahead for them."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 RUNS = 100
 """Runs that are timed together: one alone may wait for Python's lock, however quick it is."""
 
 QUICK = 0.02
 """Seconds in which so many runs have to end."""
+
+
+class Timed(NamedTuple):
+    """Runs that were timed together."""
+
+    runs: int
+    seconds: float
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether they ended as quickly as ``RUNS`` in ``QUICK`` seconds."""
+        return self.seconds <= QUICK * self.runs / RUNS
 
 
 class Pace:
@@ -25,8 +39,8 @@ class Pace:
             self._since = now
         self.running += runs
 
-    def end(self, now: float, runs: int = 1) -> bool | None:
-        """Note that runs have ended; returns for at least ``RUNS`` of them whether all were quick.
+    def end(self, now: float, runs: int = 1) -> Timed | None:
+        """Note that runs have ended; returns how long at least ``RUNS`` of them took together.
 
         None: they are too few to tell.
         """
@@ -38,6 +52,6 @@ class Pace:
         self._took, self._since = self._took + now - self._since, now
         if not is_full:
             return None
-        is_quick = self._took <= QUICK * self._ended / RUNS
+        timed = Timed(self._ended, self._took)
         self._ended, self._took = 0, 0.0
-        return is_quick
+        return timed

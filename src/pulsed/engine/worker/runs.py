@@ -50,19 +50,21 @@ free slots, so the database works while Python does; but small claims are expens
 QUICK_RUNS = 100
 """Runs in a row that have to end at once, or as many as there are slots, before a claim ahead."""
 
-AHEAD = 4
-"""Jobs claimed ahead for each slot. Handlers are quick only if a turn takes less than ``SLICE``, so
-that many wait for four turns at most, which is 20 ms."""
+AHEAD_WITHIN = 0.02
+"""Seconds of work to claim ahead: as many jobs as run in that time at the pace of the last turn."""
 
 MOST_AHEAD = 1000
-"""Jobs claimed ahead at most, however many slots there are."""
+"""Jobs claimed ahead at most, however quick they are."""
 
-CLAIM_AHEAD = 250
+CLAIM_AHEAD = 500
 """Jobs in a claim ahead, unless there are more slots: a claim of 100 costs the worker and the
 database a third more for each job."""
 
 AHEAD_FOR = 0.1
 """Seconds that jobs claimed ahead wait for their slots before they are handed back."""
+
+CLOCK_STEP = 1e-6
+"""Seconds that a turn takes at least: some clocks do not advance within a short one."""
 
 
 class Runner:
@@ -81,6 +83,8 @@ class Runner:
         self._turn = max(SMALLEST_TURN, slots // 2)
         self._quick = 0
         """Runs in a row that ended without suspending, in turns that were not too long."""
+        self._ahead = 0
+        """Jobs to claim ahead while handlers are quick."""
         self._was_late = False
         """Whether the last turn was too long, which counts only if it was not the first."""
         self._pace = Pace()
@@ -130,7 +134,7 @@ class Runner:
         if not self._is_quick:
             return self._slots - here
         free = self._slots - (self._started - self._pace.running)
-        ahead = min(AHEAD * free, MOST_AHEAD)
+        ahead = self._ahead if free > 0 else 0
         batch = min(max(CLAIM_AHEAD, self._slots), free + ahead)
         room = min(self._slots + ahead - here, batch)
         return room if 2 * room >= batch else 0
@@ -260,11 +264,13 @@ class Runner:
 
     def _end_those_in_threads(self) -> None:
         runs, self._ended_in_threads = self._ended_in_threads, []
-        is_quick = self._pace.end(time.monotonic(), len(runs))
-        if is_quick:
-            self._quick += pace.RUNS
-        elif is_quick is False:
-            self._was_slow()
+        timed = self._pace.end(time.monotonic(), len(runs))
+        if timed is not None:
+            self._note_pace(*timed)
+            if timed.is_quick:
+                self._quick += pace.RUNS
+            else:
+                self._was_slow()
         self._end(runs)
 
     def _next_plain(self) -> list[Run]:
@@ -326,7 +332,7 @@ class Runner:
             self._quick += len(ended)
             self._end(ended)
         if suspended is None:
-            self._note_turn(time.monotonic() - began)
+            self._note_turn(time.monotonic() - began, len(ended))
             return
         run, rest = suspended
         self._was_slow()
@@ -365,11 +371,17 @@ class Runner:
                 return None
         return None
 
-    def _note_turn(self, seconds: float) -> None:
+    def _note_pace(self, runs: int, seconds: float) -> None:
+        """Claim as many jobs ahead as run in ``AHEAD_WITHIN`` at the pace of these runs."""
+        self._ahead = int(min(MOST_AHEAD, AHEAD_WITHIN * runs / max(seconds, CLOCK_STEP)))
+
+    def _note_turn(self, seconds: float, runs: int) -> None:
         """Judge by a turn's time whether handlers are quick.
 
         One that is too long may be due to other work of the machine, which took the processor away.
         """
+        if runs:
+            self._note_pace(runs, seconds)
         if seconds <= SLICE:
             self._was_late = False
         elif self._was_late or seconds > LONGEST_TURN:
