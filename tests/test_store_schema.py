@@ -345,6 +345,33 @@ def _jobs_and_indexes(connection: sqlite3.Connection) -> list[Any]:
     return [connection.execute(read).fetchall() for read in reads]
 
 
+BEFORE_OPTION_TYPES = 20
+
+
+async def test_the_types_of_options_come_without_a_rewrite_of_the_table(
+    empty_postgres_url, monkeypatch
+):
+    """A large table is locked for a moment only; its rows and indexes stay where they are."""
+    every = migrations.migrations
+    files = """SELECT relname, pg_relation_filenode(oid) FROM pg_class
+        WHERE starts_with(relname, 'pulse_jobs') ORDER BY relname"""
+    with psycopg.connect(empty_postgres_url, autocommit=True) as operator:
+        with monkeypatch.context() as older:
+            older.setattr(migrations, "migrations", lambda e: every(e)[:BEFORE_OPTION_TYPES])
+            store = PostgresStore(empty_postgres_url)
+            await store.submit([a_job(max_attempts=7)])
+            await store.aclose()
+        before = operator.execute(files).fetchall()
+        store = PostgresStore(empty_postgres_url)
+        assert [each.version for each in await store.migrate()] == [BEFORE_OPTION_TYPES + 1]
+        assert operator.execute(files).fetchall() == before
+        [one] = await claim(store)
+        assert one.max_attempts == 7
+        with pytest.raises(psycopg.errors.CheckViolation, match="pulse_max_attempts"):
+            operator.execute("UPDATE pulse_jobs SET max_attempts = 0")
+    await store.aclose()
+
+
 def test_both_engines_have_the_same_versions():
     versions = [
         [(one.version, one.name) for one in migrations.migrations(engine)]
