@@ -19,7 +19,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.log_throttle import Throttle, level_of
 from pulsed.store.postgres import listen as postgres_listen
 from pulsed.store.postgres import session as postgres_session
-from pulsed.store.postgres.asyncpg_pool import LanePool
+from pulsed.store.postgres.asyncpg_lane import LanePool
 from pulsed.store.postgres.psycopg_pool import ThreadPool
 from pulsed.store.postgres.session import LONGEST_PAUSE, Crowding, Lane, Sessions
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore

@@ -27,7 +27,7 @@ from asyncpg import connect_utils
 from asyncpg.protocol import Protocol as AsyncpgProtocol
 from psycopg import pq
 
-from pulsed.store.postgres.asyncpg_pool import AsyncpgConnection
+from pulsed.store.postgres.asyncpg_connection import AsyncpgConnection
 from pulsed.store.postgres.psycopg_connection import PsycopgConnection
 
 T = TypeVar("T", bound="Session")

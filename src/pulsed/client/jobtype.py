@@ -131,8 +131,10 @@ class JobType(Generic[P, R_co]):
         handler = self._declared.handler
         payload = handler.encode(args, kwargs)
         make = self._make if self._made_for is handler else self._maker_of(handler)
-        (stored,), done = await self._store([make(id=self._id or new_job_id(), payload=payload)])
-        return Job(self._client(), stored, handler, is_new=done.is_new(0))
+        jobs = [make(id=self._id or new_job_id(), payload=payload)]
+        client = self._client()
+        (stored,), done = await self._store(client, jobs)
+        return Job(client, stored, handler, is_new=done.is_new(0))
 
     @overload
     async def aenqueue_many(
@@ -168,8 +170,8 @@ class JobType(Generic[P, R_co]):
         Give ``job.bind(...)`` or a tuple of arguments for each. A type checker compares tuples of
         up to four with the parameters, if they all have the same length.
         """
-        stored, done = await self._store(self._maker().many(list(calls)))
         client, handler = self._client(), self.handler
+        stored, done = await self._store(client, self._maker().many(list(calls)))
         if done.new == done.total:
             snapshots = stored.unread() if isinstance(stored, JobBatch) else stored
             return [Job(client, snapshot, handler, is_new=True) for snapshot in snapshots]
@@ -242,7 +244,7 @@ class JobType(Generic[P, R_co]):
         stored = 0
         try:
             for jobs in self._maker().batches(calls, limits):
-                enqueued, _ = run_blocking(self._store(jobs))
+                enqueued, _ = run_blocking(self._store(self._client(), jobs))
                 stored += len(enqueued)
                 yield from ids_of(enqueued)
         except Exception as error:
@@ -255,7 +257,7 @@ class JobType(Generic[P, R_co]):
         stored = 0
         try:
             async for jobs in self._maker().abatches(calls, limits):
-                enqueued, _ = await self._store(jobs)
+                enqueued, _ = await self._store(self._client(), jobs)
                 stored += len(enqueued)
                 for job_id in ids_of(enqueued):
                     yield job_id
@@ -285,11 +287,12 @@ class JobType(Generic[P, R_co]):
         if self._id is not None:
             raise InvalidOption(ONE_ID)
 
-    async def _store(self, jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob | JobRow], Submitted]:
+    def _store(
+        self, client: Client, jobs: Sequence[NewJob]
+    ) -> Coroutine[Any, Any, tuple[Sequence[NewJob | JobRow], Submitted]]:
         """Store jobs; returns them, or those that hold their keys, and which of them are new."""
-        client = self._client()
         enqueues, fresh_ids = client.arounds.enqueues, self._id is None
-        return await submit(client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids)
+        return submit(client.store(), jobs, self._connection, enqueues, fresh_ids=fresh_ids)
 
     def _client(self) -> Client:
         if self._declared.client is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -43,7 +44,11 @@ async def submit(
         ready, submitted = jobs, await _submit(store, jobs, caller)
     if fresh_ids:
         submitted = submitted.of_fresh_ids()
-    _announce(store, stored_jobs(ready, submitted), caller)
+    stored = stored_jobs(ready, submitted)
+    if caller is None or caller.after_commit is None:
+        publish_enqueued(store.events, stored)
+    else:
+        caller.after_commit(partial(_committed, store, stored))
     if submitted.holders:
         return await _with_holders(store, ready, submitted, connection), submitted
     return ready, submitted
@@ -75,17 +80,10 @@ async def _resolved(connection: Any) -> CallerConnection:
     return await resolve(connection)
 
 
-def _announce(store: Store, jobs: Sequence[NewJob], caller: CallerConnection | None) -> None:
-    """Publish that jobs were stored: after the caller's commit, if its library can tell."""
-    if caller is None or caller.after_commit is None:
-        publish_enqueued(store.events, jobs)
-        return
-
-    def committed() -> None:
-        store.hint_soon(jobs)
-        publish_enqueued(store.events, jobs)
-
-    caller.after_commit(committed)
+def _committed(store: Store, jobs: Sequence[NewJob]) -> None:
+    """Announce jobs whose commit the caller's library has told us of."""
+    store.hint_soon(jobs)
+    publish_enqueued(store.events, jobs)
 
 
 async def _submit(

@@ -31,12 +31,15 @@ def new_job_id() -> UUID:
     global _last_instant, _random  # noqa: PLW0603 - one counter per process is the point
     instant = time.time_ns() * 4096 // 1_000_000
     with _id_lock:
-        instant = _last_instant = max(instant, _last_instant + 1)
+        if instant <= _last_instant:
+            instant = _last_instant + 1
+        _last_instant = instant
         random = next(_random, None)
         if random is None:
             _random = iter(_RANDOM_BLOCK.unpack(os.urandom(_RANDOM_BLOCK.size)))
             random = next(_random)
-    return _uuid7(instant, random)
+    number = (instant >> 12) << 80 | 0x7 << 76 | (instant & 0xFFF) << 64
+    return uuid_of(number | 0b10 << 62 | random & 0x3FFF_FFFF_FFFF_FFFF)
 
 
 class JobIds(Sequence[UUID]):
@@ -119,11 +122,6 @@ def _first_halves(first: int, count: int) -> Iterator[range]:
 
 
 _WITH_VARIANT = bytes(0b10 << 6 | byte & 0x3F for byte in range(256))
-
-
-def _uuid7(instant: int, random: int) -> UUID:
-    number = (instant >> 12) << 80 | 0x7 << 76 | (instant & 0xFFF) << 64
-    return uuid_of(number | 0b10 << 62 | random & 0x3FFF_FFFF_FFFF_FFFF)
 
 
 def computed_id(milliseconds: int, digest: bytes) -> UUID:

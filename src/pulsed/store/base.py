@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
@@ -89,9 +89,12 @@ class Store(Submitter):
     def _groups(self) -> PerLoop[SubmitGroup]:
         return PerLoop()
 
-    async def submit_together(self, job: NewJob) -> Submitted:
+    def submit_together(self, job: NewJob) -> Coroutine[Any, Any, Submitted]:
         """Insert a job, in one transaction with those of concurrent calls in this event loop."""
-        return await self._groups.here(lambda: SubmitGroup(self.submit)).submit(job)
+        return self._groups.here(self._new_group).submit(job)
+
+    def _new_group(self) -> SubmitGroup:
+        return SubmitGroup(self.submit)
 
     @abstractmethod
     def joined(self, connection: Any) -> Submitter:

@@ -26,15 +26,21 @@ _blocking: ContextVar[bool] = ContextVar("pulsed_blocking", default=False)
 
 def is_blocking() -> bool:
     """Whether the current call came through a blocking method; any other needs asyncio."""
+    return calling_loop() is None
+
+
+def calling_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop of the current call; None if it came through a blocking method."""
     if _blocking.get():
-        return True
-    if asyncio._get_running_loop() is None:  # noqa: SLF001 - see below
+        return None
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - see below
+    if loop is None:
         raise NoEventLoop(
             "The async methods of pulsed need asyncio, which does not run in this thread. Under "
             "trio, call the blocking one in a thread: "
             "`await trio.to_thread.run_sync(send.enqueue, ...)`."
         )
-    return False
+    return loop
 
 
 async def pause(seconds: float) -> None:

@@ -17,7 +17,10 @@ class PerLoop(Generic[T]):
 
     def here(self, make: Callable[[], T]) -> T:
         """Return the running loop's object; the first call creates it with ``make``."""
-        loop = asyncio.get_running_loop()
+        return self.of(asyncio.get_running_loop(), make)
+
+    def of(self, loop: asyncio.AbstractEventLoop, make: Callable[[], T]) -> T:
+        """Return the object of a loop, which is the running one."""
         kept = self._kept.get(loop)
         if kept is None:
             self.forget_ended()

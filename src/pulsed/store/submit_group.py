@@ -73,7 +73,8 @@ class SubmitGroup:
     def _land(self, jobs: int) -> None:
         self._flights -= 1
         self._jobs_in_flight -= jobs
-        self._send_soon()
+        if self._waiting:
+            self._send_soon()
 
     def _send_soon(self) -> None:
         """Send what has gathered in the next turn of the loop, with what gathers until then."""

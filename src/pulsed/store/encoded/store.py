@@ -8,7 +8,7 @@ that a new one cannot leak by being forgotten.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -128,9 +128,9 @@ class EncodedStore(_Around[Store]):
     async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         return await self._inner.submit(self._data.new_jobs(jobs))
 
-    async def submit_together(self, job: NewJob) -> Submitted:
+    def submit_together(self, job: NewJob) -> Coroutine[Any, Any, Submitted]:
         [stored] = self._data.new_jobs([job])
-        return await self._inner.submit_together(stored)
+        return self._inner.submit_together(stored)
 
     def joined(self, connection: Any) -> Submitter:
         return cast("Submitter", EncodedSubmitter(self._inner.joined(connection), self._data))

@@ -38,6 +38,8 @@ class Hosts:
         """``accepts`` connects to a host: True if it can, None if the host answers but refuses."""
         self.address = address
         self.each = address.alternatives()
+        self.several = len(self.each) > 1
+        """Whether there is more than one host."""
         self._accepts = accepts
         self._clock = clock
         self._checked_at = [-math.inf] * len(self.each)
@@ -48,11 +50,6 @@ class Hosts:
         """Reset the state in a forked child."""
         self._checking = threading.Lock()
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="pulsed-hosts")
-
-    @property
-    def several(self) -> bool:
-        """Whether there is more than one host."""
-        return len(self.each) > 1
 
     def in_order(self) -> list[int]:
         """Return the indexes of all hosts, those recently replaced last."""

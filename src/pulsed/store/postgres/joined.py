@@ -20,7 +20,7 @@ from psycopg.rows import tuple_row
 from pulsed.errors import ConfigError
 from pulsed.model.job import NewJob
 from pulsed.store.blocking import is_blocking
-from pulsed.store.postgres.asyncpg_pool import changed
+from pulsed.store.postgres.asyncpg_connection import changed
 from pulsed.store.postgres.confirm import aconfirming, confirming
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
 from pulsed.store.postgres.psycopg_pool import cursor_call

@@ -136,10 +136,11 @@ class Notifier:
 
     def owe(self, queues: Iterable[str]) -> None:
         """Announce the queues from the thread, within 7 ms: for callers that cannot wait."""
+        if self._thread is not None and self._owed.issuperset(queues):
+            return  # whoever takes them announces them after this, so no lock is needed
         with self._lock:
-            if self._thread is None or not self._owed.issuperset(queues):
-                self._owed.update(queues)
-                self._see_to_it()
+            self._owed.update(queues)
+            self._see_to_it()
 
     async def flush(self) -> None:
         """Send the notifications that are owed: debounced and not sent yet."""

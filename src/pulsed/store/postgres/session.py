@@ -151,6 +151,8 @@ class Sessions:
         self._options = options
         self.crowding = Crowding()
         self._openings: dict[tuple[Lane, VerbKind, bool, bool], str | None] = {}
+        self.answer_within = options.statement_timeout + 5
+        """The client's timeout in seconds, for a server that does not even time out."""
 
     def sizes(self) -> dict[Lane, int]:
         """Return the connection limit of each lane of an event loop."""
@@ -169,6 +171,11 @@ class Sessions:
         if lane in (Lane.LISTEN, Lane.STEP, Lane.CHECK) or not self._options.prepared_statements:
             return name
         return name | {"default_transaction_isolation": "read committed"} | self._settings(lane)
+
+    def driver_timeout(self, lane: Lane) -> float | None:
+        """Return asyncpg's timeout of each statement; None where a pool has deadlines itself."""
+        has_deadlines = lane in (Lane.WORK, Lane.CLAIM, Lane.SETTLE)
+        return None if has_deadlines else self.answer_within
 
     def opening(self, verb: Verb[Any], session: Lane | None = None) -> str | None:
         """Return the SQL that begins the verb's transaction; None if each statement autocommits.
@@ -189,10 +196,10 @@ class Sessions:
         return COMMIT_WRITTEN if verb.kind is VerbKind.TRANSACTION else COMMIT
 
     def client_timeout(self, verb: Verb[Any]) -> float:
-        """Return the client's timeout in seconds, for a server that does not even time out."""
+        """Return the client's timeout for a verb in seconds."""
         if verb.name == "migrate":
             return MIGRATION_TIMEOUT
-        most = self._options.statement_timeout + 5
+        most = self.answer_within
         if not verb.urgent:
             return most
         if verb.within is not None:

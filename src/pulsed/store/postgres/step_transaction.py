@@ -18,7 +18,8 @@ from psycopg import RawCursor
 from pulsed.errors import LeaseLost, StorageError
 from pulsed.model.job import Lease
 from pulsed.model.step import Checkpoint
-from pulsed.store.postgres.asyncpg_pool import AsyncpgConnection, LoopPool, changed
+from pulsed.store.postgres.asyncpg_connection import AsyncpgConnection, changed
+from pulsed.store.postgres.asyncpg_pool import LoopPool
 from pulsed.store.postgres.errors import (
     DRIVER_ERRORS,
     lost_the_server,

@@ -28,13 +28,14 @@ except ImportError as error:
 
 from pulsed.model.job import Lease, NewJob
 from pulsed.model.outcome import Report
-from pulsed.store.blocking import is_blocking, run_blocking
+from pulsed.store.blocking import calling_loop, is_blocking, run_blocking
 from pulsed.store.fork import ForkAware, watch_forks
 from pulsed.store.listener import Listener, Wake
 from pulsed.store.per_loop import PerLoop
 from pulsed.store.postgres import check as postgres_check
 from pulsed.store.postgres.address import PostgresAddress, PostgresOptions
-from pulsed.store.postgres.asyncpg_pool import LoopPool, connect
+from pulsed.store.postgres.asyncpg_connection import connect
+from pulsed.store.postgres.asyncpg_pool import LoopPool
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.engine import PostgresEngine
 from pulsed.store.postgres.errors import DRIVER_ERRORS, translate
@@ -107,9 +108,12 @@ class PostgresStore(SqlStore, ForkAware):
 
     async def perform(self, verb: Verb[T]) -> T:
         try:
-            if is_blocking():
+            loop = calling_loop()
+            if loop is None:
                 return self._threads.run(verb)
-            pool = await self._pool_of_this_loop()
+            pool = self._loops.of(loop, self._new_pool)
+            if not pool.is_open:
+                await pool.open()
             return await pool.run(verb)
         except DRIVER_ERRORS as error:
             raise translate(error, verb.action, self.address.where) from error

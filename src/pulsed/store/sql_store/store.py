@@ -137,20 +137,24 @@ class SqlStore(Store):
         if queues := queues_due(jobs):
             self.owe_hint(queues)
 
-    async def run(self, verb: Verb[T], *, within: float | None = None) -> T:
+    def run(self, verb: Verb[T], *, within: float | None = None) -> Coroutine[Any, Any, T]:
         """Run a verb, retrying transient failures of the database."""
         if not self._schema_is_good:
-            await self._make_schema_good()
+            return self._run_first(verb, within)
         if verb.urgent:
             verb = replace(verb, within=within)
-        return await self._retried(verb, retry_of(self.options), within=within)
+        return self._retried(verb, retry_of(self.options), within=within)
+
+    async def _run_first(self, verb: Verb[T], within: float | None) -> T:
+        await self._make_schema_good()
+        return await self.run(verb, within=within)
 
     def _retried(
         self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
     ) -> Coroutine[Any, Any, T]:
         return retrying(
             policy,
-            lambda: self.perform(verb),
+            partial(self.perform, verb),
             what=verb.action,
             events=self.events,
             within=within,
@@ -419,4 +423,8 @@ class SqlStore(Store):
 
 def queues_due(jobs: Sequence[NewJob]) -> set[str]:
     """Return the queues of the jobs that are due soon."""
-    return {job.queue for job in kinds_of(jobs) if job.delay < SOON}
+    due = set()
+    for job in kinds_of(jobs):  # no comprehension, which is a call of its own before Python 3.12
+        if job.delay < SOON:
+            due.add(job.queue)
+    return due

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from pulsed.store.sql.statement import Rows, Statement
@@ -99,6 +99,7 @@ def verb(
     return decorated
 
 
+@cache
 def action_of(verb: str) -> str:
     """Return what a verb does, in the words of a user."""
     return ACTIONS.get(verb, verb.replace("_", " "))
