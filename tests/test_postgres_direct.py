@@ -8,7 +8,11 @@ from pulsed.model.job import Status
 from pulsed.model.job_batch import JobBatch
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import direct as postgres_direct
+from pulsed.store.postgres import psycopg_connection
+from pulsed.store.postgres.psycopg_connection import PsycopgConnection
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
+from pulsed.store.sql.statement import Sql, Statement
+from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.jobs import EVERYTHING, a_job
 from tests.support.own_sessions import administering
 from tests.support.raw_verbs import a_verb
@@ -84,3 +88,39 @@ def test_a_connection_prepares_only_so_many_statements(store, monkeypatch):
     used = run_blocking(store.perform(a_verb("SELECT name FROM pg_prepared_statements")))
     ours = [name for (name,) in used if name.startswith("pulsed_")]
     assert len(ours) == (2 if store.postgres_options.prepared_statements else 0)
+
+
+def test_an_answer_that_takes_longer_than_a_moment_is_waited_for(store, monkeypatch):
+    monkeypatch.setattr(psycopg_connection, "A_MOMENT", 1)
+    assert run_blocking(store.perform(counting("SELECT 1 FROM pg_sleep(0.05)"))) == [(1,)]
+
+
+def test_an_interrupt_cancels_the_statement(store, monkeypatch):
+    """So that it does not go on, with its locks, until its timeout."""
+    run_blocking(store.perform(counting("SELECT 1")))
+    cancelled = []
+
+    def interrupted(_milliseconds):
+        if _milliseconds:
+            raise KeyboardInterrupt
+        return []
+
+    def cancel(connection, **_options):
+        cancelled.append(connection)
+
+    monkeypatch.setattr(PsycopgConnection, "cancel_safe", cancel)
+    (connection,) = store._threads._opened
+    connection._hears = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        run_blocking(store.perform(counting("SELECT 1 FROM pg_sleep(10)")))
+    assert cancelled == [connection]
+    assert not store._threads._opened
+
+
+def counting(sql):
+    """Return a verb of one statement that answers with the number of its rows."""
+
+    def script():
+        return (yield Statement(Sql(sql, (), counted=True), {}))
+
+    return Verb("test", VerbKind.READ, script)

@@ -31,6 +31,21 @@ log = logging.getLogger("pulsed.stats")
 ONCE = RetryPolicy(max_attempts=1)
 
 
+class _Process:
+    """The id of this process, without a call of the system for each job."""
+
+    def __init__(self) -> None:
+        self.look()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.look)
+
+    def look(self) -> None:
+        self.id = os.getpid()
+
+
+_process = _Process()
+
+
 class SubmissionRecorder:
     """Counts what is enqueued through a store. Safe for any number of threads, loops and forks."""
 
@@ -48,9 +63,9 @@ class SubmissionRecorder:
 
     def _begin(self) -> None:
         """Begin at nothing; in a forked child once more, since the parent writes its own."""
-        self._process = os.getpid()
+        self._process = _process.id
         self._recorder = StatsRecorder(self._store)
-        self._counted: Counter[LaneKey] = Counter()
+        self._counted: dict[LaneKey, int] = {}  # a Counter is assigned to in Python
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -59,11 +74,12 @@ class SubmissionRecorder:
         self._failed = False
 
     def _count(self, counts: Sequence[EnqueueCount]) -> None:
-        if self._process != os.getpid():
+        if self._process != _process.id:
             self._begin()
         with self._lock:
             for each in counts:
-                self._counted[each.queue, each.topic] += each.count
+                lane = each.queue, each.topic
+                self._counted[lane] = self._counted.get(lane, 0) + each.count
             if self._thread is None:
                 self._wake = threading.Event()
                 arguments = (weakref.ref(self), self._wake)
@@ -74,17 +90,17 @@ class SubmissionRecorder:
 
     async def flush(self) -> None:
         """Write what was counted since the last flush. What cannot be written is kept."""
-        if self._process != os.getpid() or not self._flushing.acquire(blocking=False):
+        if self._process != _process.id or not self._flushing.acquire(blocking=False):
             return
         try:
             with self._lock:
-                counted, self._counted = self._counted, Counter()
+                counted, self._counted = self._counted, {}
             try:
                 if counted:
                     self._recorder.count_submitted(counted, await self._store.now())
             except BaseException:
                 with self._lock:
-                    self._counted.update(counted)
+                    self._counted = dict(Counter(self._counted) + Counter(counted))
                 raise
             await self._recorder.flush()
         finally:

@@ -63,7 +63,26 @@ def _run(connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall 
     if follow_up is not None:
         return _run_both(connection, call, follow_up)
     _send(connection, call, _prepare(connection, call))
-    return _checked(connection, connection.wait(execute(connection.pgconn))[-1])
+    return _checked(connection, _answer(connection))
+
+
+def _answer(connection: PsycopgConnection) -> PGresult:
+    """Return the result of the statement that was sent.
+
+    Most answers are there at the first look, so one look comes before the driver's wait: that takes
+    as long as all the rest here, with its generators.
+    """
+    libpq = connection.pgconn
+    results: list[PGresult] = []
+    if not libpq.flush() and connection.hears_soon():
+        libpq.consume_input()
+        while not libpq.is_busy():
+            result = libpq.get_result()
+            if result is None:
+                return results[-1]
+            results.append(result)
+    results += connection.wait(execute(libpq))
+    return results[-1]
 
 
 def _run_both(connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall) -> PGresult:
@@ -106,9 +125,15 @@ def _prepare(connection: PsycopgConnection, call: DirectCall) -> bytes | None:
 
 
 def _send(connection: PsycopgConnection, call: DirectCall, name: bytes | None) -> None:
-    encoding = connection.encoding
-    encoded = [None if value is None else _encoded(value, encoding) for value in call.values]
-    formats = None
+    encoding, formats = connection.encoding, None
+    encoded: list[bytes | None] = []
+    for value in call.values:
+        if not isinstance(value, str):
+            encoded.append(value)
+        elif "\0" in value:  # libpq would end the text there
+            raise psycopg.DataError("PostgreSQL text cannot contain NUL")
+        else:
+            encoded.append(value.encode(encoding))
     if bytes in map(type, call.values):
         formats = [_format(value) for value in call.values]
     if name is not None:
@@ -119,14 +144,6 @@ def _send(connection: PsycopgConnection, call: DirectCall, name: bytes | None) -
 
 def _format(value: Value) -> Format:
     return Format.BINARY if isinstance(value, bytes) else Format.TEXT
-
-
-def _encoded(value: str | bytes, encoding: str) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if "\0" in value:  # libpq would end the text there
-        raise psycopg.DataError("PostgreSQL text cannot contain NUL")
-    return value.encode(encoding)
 
 
 def _checked(connection: PsycopgConnection, result: PGresult) -> PGresult:

@@ -10,7 +10,7 @@ import math
 import select
 import time
 from collections.abc import Callable, Generator
-from functools import partial
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -24,6 +24,11 @@ from pulsed.store.postgres.hosts import Hosts
 from pulsed.store.postgres.session import Lane, Sessions
 
 T = TypeVar("T")
+
+A_MOMENT = 100
+"""Milliseconds that most statements take at most."""
+CANCEL_WITHIN = 5.0
+"""Seconds for the cancellation of an interrupted statement."""
 
 Prepared: TypeAlias = dict[str, bytes]
 """The names of one connection's prepared statements, by text; the driver keeps its own."""
@@ -51,7 +56,16 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     @property
     def is_quiet(self) -> bool:
         """Whether there is no unread input, which on an idle session means that it was ended."""
-        return not self.closed and not self._hears()
+        return not self.closed and not self._hears(0)
+
+    def hears_soon(self) -> bool:
+        """Wait a moment for input; an interrupt cancels the statement, as in ``wait``."""
+        try:
+            return bool(self._hears(A_MOMENT))
+        except KeyboardInterrupt:
+            with suppress(psycopg.Error):
+                self.cancel_safe(timeout=CANCEL_WITHIN)
+            raise
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         """Run a statement, or any other wait of the driver, within the deadline."""
@@ -141,10 +155,10 @@ class Connector:
         return True
 
 
-def _ear(descriptor: int) -> Callable[[], object]:
-    """Return a function that polls a socket for unread input."""
+def _ear(descriptor: int) -> Callable[[int], object]:
+    """Return a function that waits some milliseconds for unread input of a socket."""
     if not hasattr(select, "poll"):  # Windows
-        return lambda: select.select([descriptor], [], [], 0)[0]
+        return lambda within: select.select([descriptor], [], [], within / 1000)[0]
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return partial(poll.poll, 0)
+    return poll.poll

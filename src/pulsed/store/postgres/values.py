@@ -25,14 +25,13 @@ def arguments(
     column: Callable[[Sequence[Any]], Any] = list,
 ) -> list[Any]:
     """Return the values for ``$1``, ``$2`` and so on; ``column`` makes one of a batch."""
-    sql = statement.sql
-    values: dict[str, Any] = dict(statement.params)
+    sql, values = statement.sql, statement.params
     if sql.columns:
         columns = statement.by_column() or [()] * len(sql.columns)
-        values.update(zip(sql.columns, map(column, columns), strict=True))
+        values = {**values, **dict(zip(sql.columns, map(column, columns), strict=True))}
     if clock is not None and "now" in sql.names:
-        values["now"] = clock()
-    return [values[name] for name in sql.names]
+        values = {**values, "now": clock()}
+    return list(map(values.__getitem__, sql.names))
 
 
 def texts(values: Sequence[Any]) -> list[Any]:
@@ -76,7 +75,7 @@ def _text(value: Any) -> str | bytes | None:
     if value is None or isinstance(value, (str, bytes)):
         return value
     if isinstance(value, UUID):
-        return value.hex
+        return f"{value.int:032x}"
     if isinstance(value, list):
         return _array(value)
     if isinstance(value, bool):
