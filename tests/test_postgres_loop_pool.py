@@ -1,7 +1,6 @@
 """The pool of an event loop: its slots, its deadlines, and how it uses the driver."""
 
 import asyncio
-import math
 
 import pytest
 
@@ -80,14 +79,30 @@ async def test_each_answer_of_a_verb_has_its_own_deadline(store, monkeypatch):
     assert [tuple(row) for row in await store.perform(slow)] == [(1,)]
 
 
-async def test_idle_connections_have_no_deadline_and_no_timer(store, monkeypatch):
+async def test_without_a_statement_in_flight_there_is_no_timer(store, monkeypatch):
     monkeypatch.setattr(asyncpg_overdue, "CHECK_EVERY", 0.01)
+    await store.submit([a_job()])
+    overdue = pool_of(store)._overdue
+    assert not overdue.in_flight
+    await until(lambda: overdue._timer is None)
     await store.perform(a_verb("SELECT 1"))
-    pool = pool_of(store)
-    assert {each.deadline for each in pool.connections()} == {math.inf}
-    await until(lambda: pool._overdue._timer is None)
-    await store.perform(a_verb("SELECT 1"))
-    assert pool._overdue._timer is not None
+    assert overdue._timer is not None
+
+
+async def test_a_statement_in_flight_keeps_its_deadline_when_the_pool_is_closed(
+    postgres_url, monkeypatch
+):
+    monkeypatch.setattr(Sessions, "client_timeout", lambda *_: 0.3)
+    monkeypatch.setattr(asyncpg_overdue, "CHECK_EVERY", 0.05)
+    with SilentProxy(postgres_url) as proxy:
+        store = PostgresStore(proxy.url)
+        await store.perform(a_verb("SELECT 1"))
+        proxy.silence()
+        waiting = asyncio.create_task(store.perform(a_verb("SELECT 1")))
+        await asyncio.sleep(0)
+        await store.aclose()
+        with pytest.raises(TransientStorageError, match=r"no answer within 0.3 s"):
+            await asyncio.wait_for(waiting, 30)
 
 
 def test_only_lanes_with_deadlines_go_without_the_timers_of_the_driver():

@@ -19,8 +19,10 @@ class AsyncpgConnection(asyncpg.Connection):  # type: ignore[misc]
 
     place = 0
     """The index of its host in the URL."""
+    server_pid = 0
+    """The server's process id of its session."""
     deadline = math.inf
-    """When its statement has had no answer for too long, by the monotonic clock."""
+    """When the statement in flight has had no answer for too long, by the monotonic clock."""
     is_overdue = False
     """Whether it was aborted for that."""
 
@@ -82,6 +84,7 @@ async def _connect_to_one(
             failed = error
         else:
             connection.place = place
+            connection.server_pid = connection.get_server_pid()
             hosts.connected(place)
             return connection
     assert failed is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -124,7 +123,6 @@ class LanePool:
 
     def give_back(self, connection: AsyncpgConnection) -> None:
         """Keep a connection for the next verb."""
-        connection.deadline = math.inf
         if connection in self.opened:  # else the pool was closed meanwhile
             self._idle.append((connection, time.monotonic()))
             if self._trimming is None and len(self._idle) > 1:

@@ -8,9 +8,7 @@ not matter; a timer for each statement would take a tenth of the processor time 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import Callable, Iterable
 
 from pulsed.store.postgres.asyncpg_connection import AsyncpgConnection
 
@@ -40,30 +38,34 @@ class TimeLimit:
 
 
 class Overdue:
-    """Aborts the connections whose deadline is over."""
+    """Aborts the connections whose deadline is over while they wait for an answer."""
 
-    def __init__(self, connections: Callable[[], Iterable[AsyncpgConnection]]) -> None:
-        self._connections = connections
+    def __init__(self) -> None:
+        self.in_flight: set[AsyncpgConnection] = set()
+        """Connections with a statement; the pool may have been closed meanwhile."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def check_later(self) -> None:
-        """Check regularly from now on, until nothing is in flight."""
+    def watch(self, connection: AsyncpgConnection) -> None:
+        """Check a connection regularly from now on."""
+        self.in_flight.add(connection)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(CHECK_EVERY, self._check)
+            self._check_later()
+
+    def _check_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(CHECK_EVERY, self._check)
 
     def _check(self) -> None:
         self._timer = None
         now = time.monotonic()
-        waiting = [each for each in self._connections() if each.deadline < math.inf]
-        for connection in waiting:
+        for connection in list(self.in_flight):
             if connection.deadline <= now:
                 connection.is_overdue = True
                 connection.terminate()
-        if waiting:
-            self.check_later()
+        if self.in_flight:
+            self._check_later()
 
     def stop(self) -> None:
-        """Check no more."""
-        if self._timer is not None:
+        """End the timer unless something is in flight."""
+        if self._timer is not None and not self.in_flight:
             self._timer.cancel()
             self._timer = None

@@ -44,7 +44,7 @@ class LoopPool:
             lane: LanePool(size, lambda lane=lane: connect(hosts, options, sessions, lane))  # type: ignore[misc]
             for lane, size in sessions.sizes().items()
         }
-        self._overdue = Overdue(self.connections)
+        self._overdue = Overdue()
         self._life = self._until_the_loop_ends()
         self.is_open = False
 
@@ -79,7 +79,7 @@ class LoopPool:
 
     def session_pids(self) -> set[int]:
         """Return the server's process ids of this pool's sessions."""
-        return {connection.get_server_pid() for connection in self.connections()}
+        return {connection.server_pid for connection in self.connections()}
 
     async def run(self, verb: Verb[T]) -> T:
         """Run a verb on a connection of its lane; returns its value."""
@@ -115,8 +115,8 @@ class LoopPool:
     async def _run(
         self, pool: LanePool, connection: AsyncpgConnection, verb: Verb[T], limit: TimeLimit
     ) -> T:
-        self._overdue.check_later()
         answering = self._answer(connection, verb, limit)
+        self._overdue.watch(connection)
         try:
             if verb.urgent or not self.hosts.several:
                 return await answering
@@ -131,6 +131,8 @@ class LoopPool:
             if connection.is_overdue:
                 raise TimeoutError(f"no answer within {limit.seconds:g} s") from error
             raise
+        finally:
+            self._overdue.in_flight.discard(connection)
 
     def _answer(
         self, connection: AsyncpgConnection, verb: Verb[T], limit: TimeLimit
@@ -170,6 +172,7 @@ class LoopPool:
     ) -> None:
         """Run what follows a commit, and free its connection and slot."""
         statement = follow_up.statement
+        self._overdue.watch(connection)
         try:
             within = TimeLimit(self._sessions.answer_within).next_answer(connection)
             await connection.ask(statement.sql, arguments(statement, self._clock), within)
@@ -185,6 +188,7 @@ class LoopPool:
         else:
             pool.give_back(connection)
         finally:
+            self._overdue.in_flight.discard(connection)
             pool.slots.give_back()
 
     @contextmanager

@@ -139,15 +139,15 @@ class SqlStore(Store):
 
     def run(self, verb: Verb[T], *, within: float | None = None) -> Coroutine[Any, Any, T]:
         """Run a verb, retrying transient failures of the database."""
-        if not self._schema_is_good:
-            return self._run_first(verb, within)
         if verb.urgent:
             verb = replace(verb, within=within)
+        if not self._schema_is_good:
+            return self._run_first(verb, within)
         return self._retried(verb, retry_of(self.options), within=within)
 
     async def _run_first(self, verb: Verb[T], within: float | None) -> T:
         await self._make_schema_good()
-        return await self.run(verb, within=within)
+        return await self._retried(verb, retry_of(self.options), within=within)
 
     def _retried(
         self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
