@@ -130,11 +130,20 @@ class Claimer:
 
     async def _tick_and_pause(self) -> float | None:
         while not self.stopping:
-            is_drained = await self._fill_slots() and not await self.linger()
+            is_drained = await self._fill_slots()
+            if is_drained and not self._store.is_remote:
+                await self._begin_runs()
+            is_drained = is_drained and not await self.linger()
             self._failures = 0
             if is_drained and not self.stopping:
                 return self._pause()
         return None
+
+    async def _begin_runs(self) -> None:
+        """Start what was claimed, and leave the loop to it: no other claim is about to be sent."""
+        if self._unstarted:
+            self._start_claimed()
+            await asyncio.sleep(0)
 
     def _pause(self) -> float:
         """Return the seconds until the next poll: earlier if a rate permits a job before."""
