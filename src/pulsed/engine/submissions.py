@@ -35,11 +35,11 @@ class _Process:
     """The id of this process, without a call of the system for each job."""
 
     def __init__(self) -> None:
-        self.look()
+        self.read()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.look)
+            os.register_at_fork(after_in_child=self.read)
 
-    def look(self) -> None:
+    def read(self) -> None:
         self.id = os.getpid()
 
 

@@ -17,8 +17,8 @@ CLOSE_WITHIN = 2.0
 class Slots:
     """A semaphore: to take a free slot of the standard library's takes four calls in Python.
 
-    A slot that is given back goes to the caller that has waited longest, so that there is none free
-    while somebody waits.
+    A slot that is given back goes to the caller that has waited longest, so that none is free
+    while a caller waits.
     """
 
     def __init__(self, size: int) -> None:

@@ -69,8 +69,8 @@ def _run(connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall 
 def _answer(connection: PsycopgConnection) -> PGresult:
     """Return the result of the statement that was sent.
 
-    Most answers are there at the first look, so one look comes before the driver's wait: that takes
-    as long as all the rest here, with its generators.
+    Most answers arrive at once, so one poll comes before the driver's wait: that takes as long as
+    all the rest here, with its generators.
     """
     libpq = connection.pgconn
     results: list[PGresult] = []
