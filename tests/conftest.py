@@ -40,6 +40,10 @@ settings.register_profile("suite", derandomize=True, deadline=None, database=Non
 settings.register_profile("long", deadline=None, max_examples=5_000, stateful_step_count=100)
 settings.load_profile("suite")
 
+# Until all tests are collected: next to nothing of that is garbage, but looking for it takes a
+# fifth of the time, in each process of a run.
+gc.disable()
+
 use_memory()
 know_types()
 share_sessions()
@@ -65,6 +69,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collection_finish() -> None:
     """Let no later collection of garbage go through the suite itself, which takes 0.3 s."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
