@@ -167,12 +167,12 @@ Plant: TypeAlias = Callable[[], contextlib.AbstractContextManager[SqliteEngine]]
     "plant, invariant, last_found_by",
     [
         (an_unfenced_write, "I4", 9),
-        (a_lost_wake, "I11", 32),
+        (a_lost_wake, "I11", 6),
         (a_double_fire, "I7", 12),
-        (a_leaked_slot, "I6", 27),
+        (a_leaked_slot, "I6", 169),
         (a_step_outside_its_transaction, "I9", 141),
         (jobs_given_back_that_arrived, "I5", 53),
-        (an_attempt_given_back_after_a_fence, "I5", 41),
+        (an_attempt_given_back_after_a_fence, "I5", 70),
     ],
     ids=lambda value: getattr(value, "__name__", "").replace("_", " "),
 )
