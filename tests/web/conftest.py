@@ -29,8 +29,15 @@ CALL_FAILED = pytest.StashKey[bool]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     in_session = pytest.mark.asyncio(loop_scope="session")
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        if needs_browser(item):
             item.add_marker(in_session, append=False)
+    # First of all, for one process of a run: what comes late is shared out among those that have
+    # nothing left to do, and each of them would start a browser for a test or two.
+    items.sort(key=lambda item: not needs_browser(item))
+
+
+def needs_browser(item: pytest.Item) -> bool:
+    return "browser" in getattr(item, "fixturenames", ())
 
 
 @pytest.hookimpl(wrapper=True)
