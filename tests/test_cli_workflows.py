@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 
 from pulsed import Pulse
+from pulsed.cli.commands import jobs as commands
 from pulsed.client import job_tree
 from pulsed.client.job_tree import FEW
 from pulsed.errors import InvalidTransition
@@ -98,7 +99,11 @@ def read(url: str, *args: str, columns: int = 120) -> str:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
-    """Return a list that grows with every call of a function of the tree's."""
+    """Return a list that grows with every call of a function of the tree's, by the tree itself.
+
+    The command has its own reference, taken when it was imported: above, and not by the first
+    test that runs it, which would leave it with this one.
+    """
     calls: list[Any] = []
     function = getattr(job_tree, name)
 
@@ -134,7 +139,7 @@ class TestShowForMachines:
         assert jobs[2]["last_error"] == LONG_ERROR
 
     def test_of_a_large_fan_out_a_program_gets_a_bounded_part(self, url, live, monkeypatch):
-        monkeypatch.setattr("pulsed.cli.commands.jobs.FEW_IN_JSON", 3)
+        monkeypatch.setattr(commands, "FEW_IN_JSON", 3)
         family = a_waiting_parent(live, 12)
         read_trees = counted(monkeypatch, "read_tree")
         children = shown(url, family.parent)["steps"][1]["children"]
