@@ -11,7 +11,9 @@ from pulsed.errors import StorageError
 from pulsed.model.job import TopicPolicy
 from pulsed.store.results import Assignments
 from pulsed.store.retrying import dequeue_retry_of, retrying
+from pulsed.store.sql import rows as decode
 from pulsed.store.verbs import claim, queue_control
+from pulsed.store.verbs.claim import LeasedRows
 from pulsed.store.verbs.engine import Claim
 from pulsed.store.verbs.floors import Floors
 from pulsed.store.verbs.limited import claim_limited
@@ -69,7 +71,7 @@ class SqlClaims:
             return Assignments()
         make = queue_control.claim if floors.is_governed else claim.claim
         verb = make(self._store.engine, worker_id, queue, topics, limit, floors)
-        return await self._claimed(verb, queue, floors)
+        return await self._claimed(verb, worker_id, queue, floors)
 
     async def _claim_limited(
         self,
@@ -83,16 +85,20 @@ class SqlClaims:
         keys: dict[UUID, str] = {}
         wanted = Claim(worker_id, queue, topics, is_governed=floors.is_governed)
         verb = claim_limited(self._store.engine, wanted, limit, floors, rotation, keys)
-        claimed = await self._claimed(verb, queue, floors)
+        claimed = await self._claimed(verb, worker_id, queue, floors)
         self._store.limited.claimed(queue, keys)
         return claimed
 
-    async def _claimed(self, verb: Verb[Assignments], queue: str, floors: Floors) -> Assignments:
+    async def _claimed(
+        self, verb: Verb[LeasedRows], worker_id: UUID, queue: str, floors: Floors
+    ) -> Assignments:
         store = self._store
 
         async def attempt() -> Assignments:
             try:
-                return await store.perform(verb)
+                leased = await store.perform(verb)
+                jobs = decode.assignment.all(store.dialect, leased.rows, queue, worker_id)
+                return Assignments(jobs, again_in=leased.again_in)
             except BaseException:  # whatever the error, the claim may have been committed
                 store.doubtful_claims += 1
                 floors.forget()

@@ -129,7 +129,7 @@ def lease(
         rows = [_filled(row, topics.policies[topics.policy_of[_topic(row)]]) for row in rows]
     count = 0
     for policy, ids in _by_policy(rows, topics):
-        [(leased,)] = yield Statement(s.claim, params | policy, ids)
+        [(leased,)] = yield Statement(s.claim, params | policy, columns=[ids])
         count += leased
     uuid = s.dialect.uuid
     if count != len(rows):  # impossible under the write lock; but only leased jobs may run
@@ -141,15 +141,13 @@ def lease(
     return list(rows)
 
 
-def _by_policy(
-    rows: Sequence[Row], topics: Topics
-) -> Iterable[tuple[dict[str, Any], list[tuple[UUID]]]]:
+def _by_policy(rows: Sequence[Row], topics: Topics) -> Iterable[tuple[dict[str, Any], list[UUID]]]:
     """Return the ids of rows by the policies of their topics, of which there is mostly one."""
     if len(topics.policies) == 1:
-        return [(topics.policies[0], [(_id(row),) for row in rows])]
-    found: dict[int, list[tuple[UUID]]] = {}
+        return [(topics.policies[0], [*map(_id, rows)])] if rows else []
+    found: dict[int, list[UUID]] = {}
     for row in rows:
-        found.setdefault(topics.policy_of[_topic(row)], []).append((_id(row),))
+        found.setdefault(topics.policy_of[_topic(row)], []).append(_id(row))
     return [(topics.policies[number], ids) for number, ids in found.items()]
 
 

@@ -41,11 +41,12 @@ def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
     if not sql.columns:
         text, names = _positional(sql.text)
         return _answer(cursor.execute(text, [params[name] for name in names]), sql)
-    if sql.single_row_text and len(statement.rows) == 1:
-        return _single_row(cursor, sql, params, statement.rows[0])
-    if columns := statement.by_column():
-        return _at_once(cursor, sql, params, columns)
-    return [(0,)] if sql.counted else []
+    columns = statement.by_column()
+    if not columns:
+        return [(0,)] if sql.counted else []
+    if sql.single_row_text and len(columns[0]) == 1:
+        return _single_row(cursor, sql, params, columns)
+    return _at_once(cursor, sql, params, columns)
 
 
 def _answer(cursor: sqlite3.Cursor, sql: Sql) -> Rows:
@@ -57,9 +58,9 @@ def _answer(cursor: sqlite3.Cursor, sql: Sql) -> Rows:
 
 
 def _single_row(
-    cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], row: tuple[Any, ...]
+    cursor: sqlite3.Cursor, sql: Sql, params: dict[str, Any], columns: list[Sequence[Any]]
 ) -> Rows:
-    for name, value in zip(sql.columns, row, strict=True):
+    for name, (value,) in zip(sql.columns, columns, strict=True):
         params[f"r_{name}"] = value if type(value) in _PLAIN else _adapt(value)
     return _answer(cursor.execute(sql.single_row_text, params), sql)
 

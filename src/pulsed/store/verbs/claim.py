@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from pulsed.store.results import Assignments
-from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Row, Statement
 from pulsed.store.verbs.engine import Claim, Engine, by_priority, by_time
 from pulsed.store.verbs.floors import LONG_FULL_SCAN, MANY, Floors, Walk
@@ -14,9 +13,22 @@ from pulsed.store.verbs.script import Script, Verb, VerbKind
 from pulsed.store.verbs.topics import Topics
 
 
+@dataclass(slots=True)
+class LeasedRows:
+    """The rows of the jobs that a claim has leased, best first.
+
+    Its caller makes assignments of them: that needs no transaction, and takes long enough for
+    SQLite's one writer to write something else meanwhile.
+    """
+
+    rows: list[Row]
+    again_in: float | None = None
+    """Of ``Assignments``."""
+
+
 def claim(
     engine: Engine, worker_id: UUID, queue: str, topics: Topics, limit: int, floors: Floors
-) -> Verb[Assignments]:
+) -> Verb[LeasedRows]:
     """Lease due jobs, best first.
 
     Nothing, if a control governs the queue: ``floors.is_governed`` says so then.
@@ -24,13 +36,12 @@ def claim(
     wanted = Claim(worker_id, queue, topics)
     tried = False
 
-    def script() -> Script[Assignments]:
+    def script() -> Script[LeasedRows]:
         nonlocal tried
         if tried:  # and rolled back: what it claimed lies below the floors again
             floors.forget()
         tried = True
-        claimed = yield from claim_due(engine, wanted, limit, floors)
-        return Assignments(decode.assignment.all(engine.dialect, claimed, queue, worker_id))
+        return LeasedRows((yield from claim_due(engine, wanted, limit, floors)))
 
     return Verb("claim", VerbKind.SINGLE, script, claim_lane=True)
 

@@ -30,6 +30,9 @@ class Settled(NamedTuple):
 
     accepted: Accepted
     effects: Effects
+    are_all: bool = False
+    """All reports were accepted, and ``accepted`` is left empty: who made the reports has the
+    leases, and needs no transaction to make a set of them."""
 
 
 def effects(engine: Engine, ended: Iterable[Row], *, locked: bool = False) -> Script[Effects]:

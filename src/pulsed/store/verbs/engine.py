@@ -62,6 +62,7 @@ class Claim:
 by_time = assigned_columns("next_run_at", "id")
 by_priority = assigned_columns("priority")
 """The order of claimed rows, by the driver's values: they compare faster than decoded ones."""
+by_id = assigned_columns("id")
 
 
 class Claimed(NamedTuple):

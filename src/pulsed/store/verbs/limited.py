@@ -28,12 +28,11 @@ from pulsed.errors import InvalidOption
 from pulsed.model.control import ControlScope, Numbers, decoded
 from pulsed.model.limit import LimitRule, split_key
 from pulsed.model.timetable import EPOCH
-from pulsed.store.results import Assignments
-from pulsed.store.sql import rows as decode
 from pulsed.store.sql.insertion import as_json
 from pulsed.store.sql.jobs import LOWEST_ID
 from pulsed.store.sql.statement import Row, Statement, one_column
-from pulsed.store.verbs.engine import Claim, Engine, KeyGrant, by_priority, by_time
+from pulsed.store.verbs.claim import LeasedRows
+from pulsed.store.verbs.engine import Claim, Engine, KeyGrant, by_id, by_priority, by_time
 from pulsed.store.verbs.floors import Floors
 from pulsed.store.verbs.queue_control import Permission, governed
 from pulsed.store.verbs.rotation import KEYS, MOST_STEPS, Rotation, shares
@@ -102,19 +101,19 @@ def claim_limited(
     floors: Floors,
     rotation: Rotation,
     keys: dict[UUID, str],
-) -> Verb[Assignments]:
+) -> Verb[LeasedRows]:
     """Lease due jobs of limits, in fair shares and within their numbers.
 
     ``keys`` gets the keys of the claimed jobs. If a control governs the queue, that has to permit
     them, too; ``floors.is_governed`` says so, as for other claims.
     """
 
-    def script() -> Script[Assignments]:
+    def script() -> Script[LeasedRows]:
         keys.clear()
         if not wanted.is_governed:
             return (yield from _claim(engine, wanted, limit, floors, rotation, keys))
 
-        def permitted(permission: Permission) -> Script[Assignments]:
+        def permitted(permission: Permission) -> Script[LeasedRows]:
             aged = replace(wanted, ageing=permission.ageing)
             return _claim(engine, aged, permission.most, floors, rotation, keys)
 
@@ -130,7 +129,7 @@ def _claim(
     floors: Floors,
     rotation: Rotation,
     keys: dict[UUID, str],
-) -> Script[Assignments]:
+) -> Script[LeasedRows]:
     """Claim as part of a verb. Jobs that lack their key get it first, now and then."""
     walk = _Walk(engine, wanted, rotation, limit)
     if rotation.scan_is_due():
@@ -142,16 +141,15 @@ def _claim(
         floors.is_governed = True
         floors.forget()
     walk.come_back(rotation.next_permit())
-    return _assignments(walk, keys)
+    return _leased(walk, keys)
 
 
-def _assignments(walk: _Walk, keys: dict[UUID, str]) -> Assignments:
+def _leased(walk: _Walk, keys: dict[UUID, str]) -> LeasedRows:
+    """Return the rows without their keys, which go into ``keys``."""
     rows = sorted(walk.rows, key=by_time)
     rows.sort(key=by_priority, reverse=True)
-    wanted, bare = walk.wanted, [row[:-1] for row in rows]
-    jobs = decode.assignment.all(walk.engine.dialect, bare, wanted.queue, wanted.worker_id)
-    keys.update((job.job_id, row[-1]) for job, row in zip(jobs, rows, strict=True))
-    return Assignments(jobs, again_in=walk.again_in)
+    keys.update((by_id(row), row[-1]) for row in rows)
+    return LeasedRows([row[:-1] for row in rows], walk.again_in)
 
 
 # -- the walk -------------------------------------------------------------------------------------

@@ -14,11 +14,9 @@ from uuid import UUID
 
 from pulsed.errors import InvalidOption
 from pulsed.model.control import Ageing, Control, ControlKey, ControlScope
-from pulsed.store.results import Assignments
-from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Statement
 from pulsed.store.verbs import controls
-from pulsed.store.verbs.claim import claim_due
+from pulsed.store.verbs.claim import LeasedRows, claim_due
 from pulsed.store.verbs.engine import Claim, Engine
 from pulsed.store.verbs.floors import Floors
 from pulsed.store.verbs.script import Script, Verb, VerbKind
@@ -40,25 +38,24 @@ class Permission(NamedTuple):
         return None if age is None else Ageing(age, self.now)
 
 
-Inner = Callable[[Permission], Script[Assignments]]
+Inner = Callable[[Permission], Script[LeasedRows]]
 """Claims as many jobs as are permitted."""
 
 
 def claim(
     engine: Engine, worker_id: UUID, queue: str, topics: Topics, limit: int, floors: Floors
-) -> Verb[Assignments]:
+) -> Verb[LeasedRows]:
     """Lease due jobs of a queue that a control governs.
 
     If none does any more, it leases nothing, and ``floors.is_governed`` says so.
     """
     tried = False
 
-    def inner(permission: Permission) -> Script[Assignments]:
+    def inner(permission: Permission) -> Script[LeasedRows]:
         wanted = Claim(worker_id, queue, topics, is_governed=True, ageing=permission.ageing)
-        claimed = yield from claim_due(engine, wanted, permission.most, floors)
-        return Assignments(decode.assignment.all(engine.dialect, claimed, queue, worker_id))
+        return LeasedRows((yield from claim_due(engine, wanted, permission.most, floors)))
 
-    def script() -> Script[Assignments]:
+    def script() -> Script[LeasedRows]:
         nonlocal tried
         if tried:
             floors.forget()
@@ -70,7 +67,7 @@ def claim(
 
 def governed(
     engine: Engine, queue: str, limit: int, floors: Floors, inner: Inner
-) -> Script[Assignments]:
+) -> Script[LeasedRows]:
     """Claim by ``inner`` what the control of a queue permits, of up to ``limit`` jobs."""
     permission = yield from _permission(engine, queue, limit)
     if permission.control.is_neutral:
@@ -78,8 +75,8 @@ def governed(
         yield from controls.remove(engine, ControlKey(ControlScope.QUEUE, queue))
         floors.is_governed = False
         floors.forget()
-        return Assignments()
-    claimed = Assignments()
+        return LeasedRows([])
+    claimed = LeasedRows([])
     if permission.most > 0:
         claimed = yield from inner(permission)
     return (yield from _charged(engine, permission, claimed, limit))
@@ -108,18 +105,19 @@ def _permission(engine: Engine, queue: str, limit: int) -> Script[Permission]:
 
 
 def _charged(
-    engine: Engine, permission: Permission, claimed: Assignments, limit: int
-) -> Script[Assignments]:
+    engine: Engine, permission: Permission, claimed: LeasedRows, limit: int
+) -> Script[LeasedRows]:
     """Charge what has started to the queue's rate, and say when that permits more."""
     rate, tat = permission.control.numbers.rate, permission.tat
     if rate is None or permission.control.paused:
         return claimed
-    if claimed:
-        tat = rate.after(tat, permission.now, len(claimed))
+    started = len(claimed.rows)
+    if started:
+        tat = rate.after(tat, permission.now, started)
         queue = permission.control.name
         yield from controls.write_rates(engine, ControlScope.QUEUE, {queue: tat})
     wait = rate.wait(tat, permission.now)
-    if wait > 0 and len(claimed) < limit and len(claimed) >= permission.most:
+    if wait > 0 and permission.most <= started < limit:
         known = [wait] if claimed.again_in is None else [wait, claimed.again_in]
-        return Assignments(claimed, again_in=min(known))
+        return LeasedRows(claimed.rows, again_in=min(known))
     return claimed

@@ -34,6 +34,7 @@ from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 from pulsed.store.verbs.suspend import suspend
 
 ByWorker: TypeAlias = dict[UUID, list[Report]]
+Columns: TypeAlias = Sequence[Sequence[Any]]
 
 
 class Ways(NamedTuple):
@@ -90,6 +91,9 @@ def settle(
     left = found.others
     for some, end in _short_ways(engine, found):
         settled = yield end
+        if settled.are_all:
+            accepted.update([report[0] for report in some])
+            continue
         accepted.merge(settled.accepted)
         if len(settled.accepted) < len(some):
             left += [report for report in some if report.lease not in settled.accepted]
@@ -100,7 +104,7 @@ def settle(
 
 def _short_ways(engine: Engine, found: Ways) -> Iterator[tuple[list[Report], Verb[Settled]]]:
     for worker_id, some in found.succeeded.items():
-        yield some, settle_succeeded(engine, worker_id, some)
+        yield some, settle_succeeded(engine, worker_id, some, _success_columns(some))
     for worker_id, some in found.children.items():
         yield some, settle_children(engine, worker_id, some)
     if found.waiting:
@@ -108,15 +112,16 @@ def _short_ways(engine: Engine, found: Ways) -> Iterator[tuple[list[Report], Ver
 
 
 @verb(VerbKind.SINGLE, name="settle", short_lock_wait=True)
-def settle_succeeded(engine: Engine, worker_id: UUID, reports: Sequence[Report]) -> Script[Settled]:
-    """End successful runs of one worker, of jobs that no other job waits for."""
-    ended = Statement(engine.settling.settle_succeeded, {"worker": worker_id})
-    if len(reports) == 1:  # an engine may have a cheaper text for a single row
-        ended.rows = _successes(reports)
-    else:
-        ended.columns = _success_columns(reports)
-    [(count,)] = yield ended
-    return Settled((yield from _ended_well(engine, reports, count)), Effects())
+def settle_succeeded(
+    engine: Engine, worker_id: UUID, reports: Sequence[Report], columns: Columns
+) -> Script[Settled]:
+    """End successful runs of one worker, of jobs that no other job waits for.
+
+    ``columns`` are those of the batch: made by the caller, since that needs no transaction.
+    """
+    worker = {"worker": worker_id}
+    [(count,)] = yield Statement(engine.settling.settle_succeeded, worker, columns=columns)
+    return (yield from _ended_well(engine, reports, count, Effects()))
 
 
 @verb(VerbKind.SINGLE, name="settle", short_lock_wait=True)
@@ -138,7 +143,7 @@ def settle_children(engine: Engine, worker_id: UUID, reports: Sequence[Report]) 
     values = _successes(reports)
     count, parents = yield from engine.end_children(worker_id, values)
     woken = yield from wake(engine, parents, locked=True)
-    return Settled((yield from _ended_well(engine, reports, count)), Effects(woken))
+    return (yield from _ended_well(engine, reports, count, Effects(woken)))
 
 
 def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
@@ -149,7 +154,7 @@ def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
     ]
 
 
-def _success_columns(reports: Sequence[Report]) -> Sequence[Sequence[Any]]:
+def _success_columns(reports: Sequence[Report]) -> Columns:
     """Return the same by column, without a tuple for each, which would be garbage soon."""
     ids = [report[0][0] for report in reports]
     tokens = [report[0][1] for report in reports]
@@ -157,11 +162,13 @@ def _success_columns(reports: Sequence[Report]) -> Sequence[Sequence[Any]]:
     return ids, tokens, [each.result for each in outcomes if isinstance(each, Succeeded)]
 
 
-def _ended_well(engine: Engine, reports: Sequence[Report], count: int) -> Script[Accepted]:
+def _ended_well(
+    engine: Engine, reports: Sequence[Report], count: int, told: Effects
+) -> Script[Settled]:
     """Return the leases whose success is stored, after a statement that ended ``count`` runs."""
     if count == len(reports):
-        return Accepted(report[0] for report in reports)
-    return (yield from settled_before(engine, reports))
+        return Settled(Accepted(), told, are_all=True)
+    return Settled((yield from settled_before(engine, reports)), told)
 
 
 @verb(VerbKind.TRANSACTION, name="settle", short_lock_wait=True)
