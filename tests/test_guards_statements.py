@@ -19,7 +19,7 @@ from tests.support.guard_cases.health import HEALTH
 from tests.support.guard_cases.operators import OPERATORS
 from tests.support.guard_cases.others import AGAIN, OTHERS
 from tests.support.guard_cases.reads import READS
-from tests.support.guard_cases.runs import RECOVERY, RUNS
+from tests.support.guard_cases.runs import RECOVERY, RUNS, SQLITE_RUNS
 from tests.support.guard_cases.scans import SCANS
 from tests.support.guard_cases.waits import WAITING
 from tests.support.jobs import ALICE, a_job
@@ -40,8 +40,8 @@ async def test_a_statement_leaves_what_does_not_meet_each_of_its_conditions(back
     await check_alone(backend, case)
 
 
-@each([*PICKS, *limited_picks("limited.pick_limited{}")])
-async def test_a_pick_leaves_what_does_not_meet_each_of_its_conditions(sqlite, case):
+@each([*SQLITE_RUNS, *PICKS, *limited_picks("limited.pick_limited{}")])
+async def test_a_statement_of_sqlite_leaves_what_does_not_meet_each_of_its_conditions(sqlite, case):
     await check_alone(sqlite, case)
 
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 HOT = [
     *("others_first", "pick", "claim", "long_texts", "beat", "still_held", "set_progress"),
     *("settle_succeeded", "settle", "settled_before", "get", "standing", "cancel", "replay"),
-    *("settle_children", "parents", "wake", "asked_to_stop"),
+    *("settle_alike", "settle_children", "parents", "wake", "asked_to_stop"),
     *("backlog", "pick_expired", "expire"),
     *("backlog", "limited_backlog", "limit_keys", "limit_use", "pick_limited", "without_key"),
     *("payloads_without_key", "set_limit_keys"),

@@ -408,6 +408,7 @@ def test_sqlite_looks_finished_jobs_up_by_their_index_and_no_others(tmp_path, cl
                 "claim",
                 "settle",
                 "settle_succeeded",
+                "settle_alike",
                 "beat",
                 "reap",
                 "replay",

@@ -11,7 +11,7 @@ from pulsed.model.outcome import Released
 from pulsed.store.base import Store
 from pulsed.store.sql.statement import Sql
 from pulsed.store.sql_store.store import SqlStore
-from pulsed.store.sqlite.dialect import with_comparisons
+from pulsed.store.sqlite.dialect import in_parameters, with_comparisons
 from tests.support.backends import Backend
 from tests.support.jobs import ALICE, BOB, claim_one, running, settle
 from tests.support.statements import names_of, owner_of
@@ -20,9 +20,9 @@ Scenario = Callable[[SqlStore, Backend], Awaitable[None]]
 
 STILL_CLAIMABLE = "AND j.status NOT IN ('RUNNING', 'SUCCEEDED', 'DEAD_LETTERED', 'CANCELLED')"
 """The guard in the UPDATE of a claim."""
-TWINS = {"claim": ("pick", "claim_plain")}
-"""Statements that have the guards of another one, too: on SQLite the one that picks its rows, on
-PostgreSQL its short form."""
+TWINS = {"claim": ("pick", "claim_plain"), "settle_succeeded": ("settle_alike",)}
+"""Statements that have the guards of another one, too: on SQLite the one that picks its rows and
+the one for runs that are alike, on PostgreSQL its short form."""
 
 
 def unguarded(sql: Sql, guard: str, instead: str = " ") -> Sql:
@@ -54,10 +54,15 @@ def without(store: SqlStore, statement: str, *guards: str, instead: str = " ") -
     names = [statement, *TWINS.get(statement, ())]
     places = [(owner, name) for name in names if name in names_of(owner)]
     for guard in (as_written(store, each) for each in guards):
-        guarded = [place for place in places if guard_pattern(guard).search(getattr(*place).text)]
+        guarded = [
+            (place, form)
+            for place in places
+            for form in {guard, in_parameters(guard)}
+            if guard_pattern(form).search(getattr(*place).text)
+        ]
         assert guarded, f"{statement} has lost its guard {guard!r}"
-        for place in guarded:
-            setattr(*place, unguarded(getattr(*place), guard, instead))
+        for place, form in guarded:
+            setattr(*place, unguarded(getattr(*place), form, instead))
 
 
 async def check(

@@ -16,6 +16,11 @@ from tests.support.guard_cases.rows import (
 from tests.support.jobs import ALICE
 from tests.support.lone_statements import JOB, OTHER, Case
 
+ENDS_SHORTLY = FENCE | {
+    "watched": "watched = {true}",
+    "waited": "wait_kind = 'SLEEP'",
+    "suspect": "crashes = 2",
+}
 RUNS = [
     Case("checkpoints.record", {"job": RUNNING}, FENCE, batch=[CHECKPOINT]),
     Case("families.hold", {"job": RUNNING}, FENCE, batch=[LEASE]),
@@ -39,12 +44,7 @@ RUNS = [
         Case(
             f"settling.{name}",
             {"job": RUNNING},
-            FENCE
-            | {
-                "watched": "watched = {true}",
-                "waited": "wait_kind = 'SLEEP'",
-                "suspect": "crashes = 2",
-            },
+            ENDS_SHORTLY,
             {"worker": ALICE},
             [(JOB, 1, None)],
             counts=lambda rows: rows[0][0],
@@ -71,6 +71,17 @@ RUNS = [
     Case("leases.held_by", {"job": RUNNING}, {"owner": "locked_by = {bob}", "status": NOT_RUNNING},
          {"worker": ALICE}),
 ]  # fmt: skip
+
+SQLITE_RUNS = [
+    Case(
+        "settling.settle_alike",
+        {"job": RUNNING, "other": ""},
+        ENDS_SHORTLY | {"child": "parent_id = {other}, parent_step = 'f|0'"},
+        {"worker": ALICE, "token": 1, "outcome_result": None},
+        [(JOB,)],
+        counts=lambda rows: rows[0][0],
+    )
+]
 
 # -- recovery -------------------------------------------------------------------------------------
 

@@ -18,6 +18,10 @@ from pulsed.store.sql.jobs import (
 )
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
+ENDS_SHORTLY = f"{FENCE} AND j.watched IS NULL AND NOT j.{HAS_WAITED} AND {UNSUSPECTED}"
+"""The condition of the fast paths. They leave out a job that is watched; one that has waited, which
+is locked after all others; and a suspect, whose end lets the next one run."""
+
 
 class SettleStatements(StatementGroup):
     """The ends of runs; ``verbs/settle.py`` says which statement ends which.
@@ -33,15 +37,10 @@ class SettleStatements(StatementGroup):
         return f"{self.success(d)} AND j.parent_id IS NULL"
 
     def success(self, d: Dialect) -> str:
-        """Return the UPDATE that ends runs of one worker that succeeded.
-
-        It leaves out a job that is watched; one that has waited, which is locked after all others;
-        and a suspect, whose end lets the next one run.
-        """
+        """Return the UPDATE that ends runs of one worker that succeeded."""
         return f"""UPDATE {self.jobs} SET {self.end_of_success(d)}
         FROM (SELECT r.*, :worker::uuid AS worker FROM {d.rows_of(SUCCESS, lock="order")}) AS r
-        WHERE {self.this_job} AND {FENCE} AND j.watched IS NULL
-          AND NOT j.{HAS_WAITED} AND {UNSUSPECTED}"""
+        WHERE {self.this_job} AND {ENDS_SHORTLY}"""
 
     def end_of_success(self, d: Dialect) -> str:
         """Return the state of a job after a run that succeeded."""

@@ -178,6 +178,11 @@ def with_comparisons(text: str) -> str:
     return _LIST_OF_WORDS.sub(_compared, text)
 
 
+def in_parameters(text: str) -> str:
+    """Return a text in which the columns of the batch ``r`` are parameters of the same name."""
+    return _OF_ROW.sub(r":\1", text)
+
+
 def _compared(test: re.Match[str]) -> str:
     value, is_negated, words = test.groups()
     operator, link = ("<>", " AND ") if is_negated else ("=", " OR ")

@@ -27,6 +27,7 @@ from pulsed.store.verbs.engine import (
     EndedChildren,
     Engine,
     KeyGrant,
+    SuccessColumns,
     SuccessRow,
 )
 from pulsed.store.verbs.floors import Walk
@@ -82,6 +83,14 @@ class SqliteEngine(Engine):
             answers[decode.lease(self.dialect, row)] = Beat.CANCEL if is_cancelled else Beat.OK
         return answers
 
+    def end_successes(self, worker_id: UUID, runs: SuccessColumns) -> Script[int]:
+        ids, tokens, results = runs
+        if not (_are_alike(tokens) and _are_alike(results)):
+            return (yield from super().end_successes(worker_id, runs))
+        shared = {"worker": worker_id, "token": tokens[0], "outcome_result": results[0]}
+        [(count,)] = yield Statement(self.settling.settle_alike, shared, columns=[ids])
+        return int(count)
+
     def end_children(self, worker_id: UUID, ended: Sequence[SuccessRow]) -> Script[EndedChildren]:
         worker = {"worker": worker_id}
         [(count,)] = yield Statement(self.settling.settle_children, worker, ended)
@@ -91,3 +100,7 @@ class SqliteEngine(Engine):
 
     def reap(self, limit: int, expiries: Sequence[tuple[int, datetime]]) -> Script[Rows]:
         return (yield Statement(self.recovery.reap, {"most": limit}, expiries))
+
+
+def _are_alike(values: Sequence[object]) -> bool:
+    return values.count(values[0]) == len(values)

@@ -23,9 +23,9 @@ from pulsed.store.sql.keys import released_at_end
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.prepared import prepared
 from pulsed.store.sql.recovery import EXPIRY, RecoveryStatements
-from pulsed.store.sql.settling import SettleStatements
+from pulsed.store.sql.settling import ENDS_SHORTLY, SettleStatements
 from pulsed.store.sql.submission import SubmitStatements
-from pulsed.store.sqlite.dialect import BATCH_OF_IDS
+from pulsed.store.sqlite.dialect import BATCH_OF_IDS, in_parameters
 
 LONG_TEXT = 4096
 """Characters of payload and headers above which a separate statement reads them."""
@@ -125,6 +125,16 @@ class SqliteRecoveryStatements(RecoveryStatements):
 
 class SqliteSettleStatements(SettleStatements):
     """Ends of runs; the statement for children returns a row count."""
+
+    @prepared(JOB, counted=True)
+    def settle_alike(self, d: Dialect) -> str:
+        """Do what ``settle_succeeded`` does, for runs that share a token and a result.
+
+        Not with FROM: that writes every new row into a temporary table first.
+        """
+        ended = d.id_among("j.id", BATCH_OF_IDS)
+        return in_parameters(f"""UPDATE {self.jobs} SET {self.end_of_success(d)}
+            WHERE {ended} AND {ENDS_SHORTLY} AND j.parent_id IS NULL""")
 
     @prepared(SUCCESS, counted=True)
     def settle_children(self, d: Dialect) -> str:

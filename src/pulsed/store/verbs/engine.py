@@ -35,7 +35,7 @@ from pulsed.store.sql.schedules import ScheduleStatements
 from pulsed.store.sql.search import SearchStatements
 from pulsed.store.sql.settling import SettleStatements
 from pulsed.store.sql.signals import SignalStatements
-from pulsed.store.sql.statement import Row, Rows
+from pulsed.store.sql.statement import Row, Rows, Statement
 from pulsed.store.sql.streams import StreamStatements
 from pulsed.store.sql.submission import SubmitStatements
 from pulsed.store.sql.tags import TagStatements
@@ -87,6 +87,9 @@ class KeyGrant(NamedTuple):
 
 SuccessRow: TypeAlias = tuple[UUID, int, str | None]
 """A run that succeeded: its job, its token and its result, as the batch SUCCESS has them."""
+
+SuccessColumns: TypeAlias = tuple[Sequence[UUID], Sequence[int], Sequence[str | None]]
+"""The same for several runs, by column."""
 
 
 class EndedChildren(NamedTuple):
@@ -154,6 +157,12 @@ class Engine(ABC):
     @abstractmethod
     def extend(self, leases: Sequence[Lease]) -> Script[dict[Lease, Beat]]:
         """Extend leases. One that was not extended is lost, unless its row is only locked."""
+
+    def end_successes(self, worker_id: UUID, runs: SuccessColumns) -> Script[int]:
+        """End successful runs of jobs that no other job waits for; returns how many."""
+        worker = {"worker": worker_id}
+        [(count,)] = yield Statement(self.settling.settle_succeeded, worker, columns=runs)
+        return int(count)
 
     @abstractmethod
     def end_children(self, worker_id: UUID, ended: Sequence[SuccessRow]) -> Script[EndedChildren]:

@@ -28,13 +28,12 @@ from pulsed.model.outcome import (
 from pulsed.store.results import Accepted
 from pulsed.store.sql.statement import Row, Statement, one_column
 from pulsed.store.verbs.effects import Effects, Settled, run_effects, wake
-from pulsed.store.verbs.engine import Engine, SuccessRow
+from pulsed.store.verbs.engine import Engine, SuccessColumns, SuccessRow
 from pulsed.store.verbs.reports import CANCELLED, record_failures, report_values, settled_before
 from pulsed.store.verbs.script import Script, Verb, VerbKind, verb
 from pulsed.store.verbs.suspend import suspend
 
 ByWorker: TypeAlias = dict[UUID, list[Report]]
-Columns: TypeAlias = Sequence[Sequence[Any]]
 
 
 class Ways(NamedTuple):
@@ -113,14 +112,13 @@ def _short_ways(engine: Engine, found: Ways) -> Iterator[tuple[list[Report], Ver
 
 @verb(VerbKind.SINGLE, name="settle", short_lock_wait=True)
 def settle_succeeded(
-    engine: Engine, worker_id: UUID, reports: Sequence[Report], columns: Columns
+    engine: Engine, worker_id: UUID, reports: Sequence[Report], runs: SuccessColumns
 ) -> Script[Settled]:
     """End successful runs of one worker, of jobs that no other job waits for.
 
-    ``columns`` are those of the batch: made by the caller, since that needs no transaction.
+    ``runs`` has them by column: made by the caller, since that needs no transaction.
     """
-    worker = {"worker": worker_id}
-    [(count,)] = yield Statement(engine.settling.settle_succeeded, worker, columns=columns)
+    count = yield from engine.end_successes(worker_id, runs)
     return (yield from _ended_well(engine, reports, count, Effects()))
 
 
@@ -128,9 +126,7 @@ def settle_succeeded(
 def settle_columns(engine: Engine, runs: Successes) -> Script[bool]:
     """End the runs that ``settle_succeeded`` would; returns whether those were all of them."""
     columns = (runs.job_ids, runs.tokens, runs.results)
-    worker = {"worker": runs.worker_id}
-    [(count,)] = yield Statement(engine.settling.settle_succeeded, worker, columns=columns)
-    return bool(count == len(runs.job_ids))
+    return (yield from engine.end_successes(runs.worker_id, columns)) == len(runs.job_ids)
 
 
 @verb(VerbKind.TRANSACTION, name="settle", short_lock_wait=True)
@@ -154,7 +150,7 @@ def _successes(reports: Sequence[Report]) -> list[SuccessRow]:
     ]
 
 
-def _success_columns(reports: Sequence[Report]) -> Columns:
+def _success_columns(reports: Sequence[Report]) -> SuccessColumns:
     """Return the same by column, without a tuple for each, which would be garbage soon."""
     ids = [report[0][0] for report in reports]
     tokens = [report[0][1] for report in reports]
