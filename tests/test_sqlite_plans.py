@@ -23,6 +23,8 @@ from pulsed.store.verbs.topics import Topics
 from tests.support.backends import only_sqlite
 from tests.support.checkpoints import a_family, suspended
 from tests.support.jobs import ALICE, a_job, a_policy, submitted
+from tests.support.jobs import claim as claim_jobs
+from tests.support.performed import Performed
 from tests.support.statements import sql_of
 
 backend = only_sqlite
@@ -55,6 +57,21 @@ async def test_no_hot_statement_walks_the_table_whatever_the_statistics_say(back
                 steps = [step for *_, step in plan if re.search(r"\b(j|c|pulse_jobs)\b", step)]
                 assert steps, statement
                 assert all(step.startswith("SEARCH") for step in steps), (statement, plan)
+
+
+@pytest.mark.parametrize(
+    "results, statement", [(["1", "1"], "settle_alike"), (["1", "2"], "settle_succeeded")]
+)
+async def test_successes_that_are_alike_need_no_temporary_table(store, results, statement):
+    await submitted(store)
+    await submitted(store)
+    runs = await claim_jobs(store)
+    asked = Performed(store)
+    reports = [Report.of(run, Succeeded(result)) for run, result in zip(runs, results, strict=True)]
+    assert await store.settle(reports) == {run.lease for run in runs}
+    assert asked.texts == {sql_of(store.engine, statement)}
+    stored = await store.get([run.job_id for run in runs])
+    assert [stored[run.job_id].result for run in runs] == results
 
 
 async def test_a_new_job_is_stored_without_a_temporary_table(backend, store):

@@ -142,9 +142,8 @@ async def test_a_failed_member_leaves_nothing_half_done(backend):
     await store.aclose()
 
 
-async def test_a_heartbeat_goes_before_everything_that_waits(backend):
-    store = backend.open()
-    run = await running(store)
+def order_of(store: SqliteStore) -> list[str]:
+    """Return the names of the verbs that the writer runs from now on, in their order."""
     order: list[str] = []
     drive = store._writer._drive
 
@@ -153,10 +152,32 @@ async def test_a_heartbeat_goes_before_everything_that_waits(backend):
         return drive(connection, verb)
 
     setattr(store._writer, "_drive", noted)  # noqa: B010
+    return order
+
+
+async def test_a_heartbeat_goes_before_everything_that_waits(backend):
+    store = backend.open()
+    run = await running(store)
+    order = order_of(store)
     submits = [store.submit([a_job()]) for _ in range(3)]
     answers = await in_one_group(store, *submits, store.beat([run.lease]))
     assert answers == [*[Submitted(1)] * 3, {run.lease: Beat.OK}]
     assert order == ["beat", "submit", "submit", "submit"]
+    await store.aclose()
+
+
+async def test_claims_come_last_in_their_group(backend):
+    """So they find what the other members have stored, and the room that ended runs have made."""
+    store = backend.open()
+    run = await running(store)
+    order = order_of(store)
+    job = a_job()
+    claimed, _, ended = await in_one_group(
+        store, claim(store), store.submit([job]), settle(store, run, Succeeded())
+    )
+    assert order == ["submit", "settle", "claim"]
+    assert [each.job_id for each in claimed] == [job.id]
+    assert ended
     await store.aclose()
 
 

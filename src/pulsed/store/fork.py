@@ -47,18 +47,19 @@ class Gate:
 
     def reset(self) -> None:
         """Reset in a forked child, where no thread is inside."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._inside = 0
         self._is_shut = False
 
     def __enter__(self) -> None:
-        with self._changed:
+        with self._lock:  # at every use; the condition itself is entered in Python
             while self._is_shut:
                 self._changed.wait()
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
+        with self._lock:
             self._inside -= 1
             if self._is_shut:
                 self._changed.notify_all()

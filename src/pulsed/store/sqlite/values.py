@@ -154,9 +154,13 @@ def _packed(column: Sequence[UUID]) -> bytes:
 
 
 def _length(column: Sequence[Any]) -> int:
-    if isinstance(column, JobIds):
+    if isinstance(column, JobIds) or not _has(str, column):
         return 0
-    return sum(len(value) for value in column if isinstance(value, str))
+    return sum([len(value) for value in column if isinstance(value, str)])
+
+
+def _has(kind: type, column: Sequence[Any]) -> bool:
+    return any(issubclass(each, kind) for each in set(map(type, column)))
 
 
 def _adapt(value: Any) -> Any:

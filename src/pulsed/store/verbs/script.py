@@ -102,7 +102,7 @@ def verb(
 @cache
 def action_of(verb: str) -> str:
     """Return what a verb does, in the words of a user."""
-    return ACTIONS.get(verb, verb.replace("_", " "))
+    return ACTIONS.get(verb) or verb.replace("_", " ")
 
 
 ACTIONS = {
