@@ -365,6 +365,8 @@ async def test_the_types_of_options_come_without_a_rewrite_of_the_table(
         store = PostgresStore(empty_postgres_url)
         assert [each.version for each in await store.migrate()] == [BEFORE_OPTION_TYPES + 1]
         assert operator.execute(files).fetchall() == before
+        options = "SELECT reloptions FROM pg_class WHERE relname = 'pulse_jobs_pkey'"
+        assert operator.execute(options).fetchall() == [(["fillfactor=50"],)]
         [one] = await claim(store)
         assert one.max_attempts == 7
         with pytest.raises(psycopg.errors.CheckViolation, match="pulse_max_attempts"):

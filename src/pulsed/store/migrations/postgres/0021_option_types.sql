@@ -33,3 +33,8 @@ ALTER DOMAIN pulse_backoff_seconds ADD CHECK (VALUE BETWEEN '0' AND '316224000')
 ALTER DOMAIN pulse_backoff_power ADD CHECK (VALUE BETWEEN '0' AND '10') NOT VALID;
 ALTER DOMAIN pulse_backoff_factor ADD CHECK (VALUE BETWEEN '1' AND '100') NOT VALID;
 ALTER DOMAIN pulse_backoff_jitter ADD CHECK (VALUE BETWEEN '0' AND '1') NOT VALID;
+
+-- A job enters its primary key anew when it is claimed and when it ends. In pages that are half
+-- full there is room for that; in full ones PostgreSQL would have to search for dead entries, or to
+-- split them.
+ALTER INDEX pulse_jobs_pkey SET (fillfactor = 50);
