@@ -102,8 +102,10 @@ async def test_checkpoints_gather_while_one_is_on_its_way(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ):
     gate = Gate(store, monkeypatch)
+    taken: list[int] = []
 
     async def note(n: int) -> int:
+        taken.append(n)
         return n
 
     async def work(ctx: Context, n: int) -> int:
@@ -111,8 +113,7 @@ async def test_checkpoints_gather_while_one_is_on_its_way(
 
     ids = [await submit(store, "work", n=n) for n in range(6)]
     async with working(store, work):
-        await until(lambda: gate.batches)
-        await until(lambda: len(asyncio.all_tasks()) > 6)
+        await until(lambda: gate.batches and len(taken) == 6)
         gate.open.set()
         rows = [await finished(store, job_id) for job_id in ids]
     assert [result(row) for row in rows] == list(range(6))
