@@ -16,7 +16,7 @@ from tests.support.guard_cases.rows import (
 from tests.support.jobs import ALICE
 from tests.support.lone_statements import JOB, OTHER, Case
 
-ENDS_SHORTLY = FENCE | {
+ON_FAST_PATH = FENCE | {
     "watched": "watched = {true}",
     "waited": "wait_kind = 'SLEEP'",
     "suspect": "crashes = 2",
@@ -44,7 +44,7 @@ RUNS = [
         Case(
             f"settling.{name}",
             {"job": RUNNING},
-            ENDS_SHORTLY,
+            ON_FAST_PATH,
             {"worker": ALICE},
             [(JOB, 1, None)],
             counts=lambda rows: rows[0][0],
@@ -76,7 +76,7 @@ SQLITE_RUNS = [
     Case(
         "settling.settle_alike",
         {"job": RUNNING, "other": ""},
-        ENDS_SHORTLY | {"child": "parent_id = {other}, parent_step = 'f|0'"},
+        ON_FAST_PATH | {"child": "parent_id = {other}, parent_step = 'f|0'"},
         {"worker": ALICE, "token": 1, "outcome_result": None},
         [(JOB,)],
         counts=lambda rows: rows[0][0],

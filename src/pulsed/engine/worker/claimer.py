@@ -131,6 +131,7 @@ class Claimer:
     async def _tick_and_pause(self) -> float | None:
         while not self.stopping:
             is_drained = await self._fill_slots()
+            # A server is asked to push further jobs first, while these are started.
             if is_drained and not self._store.is_remote:
                 await self._begin_runs()
             is_drained = is_drained and not await self.linger()

@@ -42,7 +42,7 @@ class AsyncpgConnection(asyncpg.Connection):  # type: ignore[misc]
                 if self.is_in_transaction():
                     raise  # it has failed
             else:
-                return [(int(status[status.rindex(b" ") :]),)] if sql.counted else rows
+                return [(changed(status),)] if sql.counted else rows
         if sql.counted:
             return [(changed(await self.execute(sql.text, *values, timeout=within)),)]
         return await self.fetch(sql.text, *values, timeout=within)  # type: ignore[no-any-return]
@@ -100,6 +100,6 @@ _NEXT_HOST = (
 """Errors after which the next host is tried: time-out, down, disconnected, starting, standby."""
 
 
-def changed(status: str) -> int:
+def changed(status: str | bytes) -> int:
     """Return how many rows a command changed, from its command tag: ``INSERT 0 5``."""
-    return int(status.rpartition(" ")[2])
+    return int(status.split()[-1])

@@ -137,7 +137,7 @@ class Notifier:
     def owe(self, queues: Iterable[str]) -> None:
         """Announce the queues from the thread, within 7 ms: for callers that cannot wait."""
         if self._thread is not None and self._owed.issuperset(queues):
-            return  # whoever takes them announces them after this, so no lock is needed
+            return  # no lock is needed: the thread announces what it takes after this
         with self._lock:
             self._owed.update(queues)
             self._see_to_it()

@@ -18,7 +18,7 @@ from pulsed.store.sql.jobs import (
 )
 from pulsed.store.sql.prepared import StatementGroup, prepared
 
-ENDS_SHORTLY = f"{FENCE} AND j.watched IS NULL AND NOT j.{HAS_WAITED} AND {UNSUSPECTED}"
+ON_FAST_PATH = f"{FENCE} AND j.watched IS NULL AND NOT j.{HAS_WAITED} AND {UNSUSPECTED}"
 """The condition of the fast paths. They leave out a job that is watched; one that has waited, which
 is locked after all others; and a suspect, whose end lets the next one run."""
 
@@ -40,7 +40,7 @@ class SettleStatements(StatementGroup):
         """Return the UPDATE that ends runs of one worker that succeeded."""
         return f"""UPDATE {self.jobs} SET {self.end_of_success(d)}
         FROM (SELECT r.*, :worker::uuid AS worker FROM {d.rows_of(SUCCESS, lock="order")}) AS r
-        WHERE {self.this_job} AND {ENDS_SHORTLY}"""
+        WHERE {self.this_job} AND {ON_FAST_PATH}"""
 
     def end_of_success(self, d: Dialect) -> str:
         """Return the state of a job after a run that succeeded."""

@@ -21,6 +21,7 @@ from pulsed.store.sqlite.statements import (
     SqliteSettleStatements,
     SqliteSubmitStatements,
 )
+from pulsed.store.sqlite.values import are_alike
 from pulsed.store.verbs.engine import (
     Claim,
     Claimed,
@@ -85,7 +86,7 @@ class SqliteEngine(Engine):
 
     def end_successes(self, worker_id: UUID, runs: SuccessColumns) -> Script[int]:
         ids, tokens, results = runs
-        if not (_are_alike(tokens) and _are_alike(results)):
+        if not (are_alike(tokens) and are_alike(results)):
             return (yield from super().end_successes(worker_id, runs))
         shared = {"worker": worker_id, "token": tokens[0], "outcome_result": results[0]}
         [(count,)] = yield Statement(self.settling.settle_alike, shared, columns=[ids])
@@ -100,7 +101,3 @@ class SqliteEngine(Engine):
 
     def reap(self, limit: int, expiries: Sequence[tuple[int, datetime]]) -> Script[Rows]:
         return (yield Statement(self.recovery.reap, {"most": limit}, expiries))
-
-
-def _are_alike(values: Sequence[object]) -> bool:
-    return values.count(values[0]) == len(values)

@@ -23,7 +23,7 @@ from pulsed.store.sql.keys import released_at_end
 from pulsed.store.sql.leases import LeaseStatements
 from pulsed.store.sql.prepared import prepared
 from pulsed.store.sql.recovery import EXPIRY, RecoveryStatements
-from pulsed.store.sql.settling import ENDS_SHORTLY, SettleStatements
+from pulsed.store.sql.settling import ON_FAST_PATH, SettleStatements
 from pulsed.store.sql.submission import SubmitStatements
 from pulsed.store.sqlite.dialect import BATCH_OF_IDS, in_parameters
 
@@ -134,7 +134,7 @@ class SqliteSettleStatements(SettleStatements):
         """
         ended = d.id_among("j.id", BATCH_OF_IDS)
         return in_parameters(f"""UPDATE {self.jobs} SET {self.end_of_success(d)}
-            WHERE {ended} AND {ENDS_SHORTLY} AND j.parent_id IS NULL""")
+            WHERE {ended} AND {ON_FAST_PATH} AND j.parent_id IS NULL""")
 
     @prepared(SUCCESS, counted=True)
     def settle_children(self, d: Dialect) -> str:

@@ -126,10 +126,15 @@ def _records(jobs: Sequence[UUID | bytes], tokens: Sequence[int]) -> bytes:
     The ids may be the driver's own values, as read by another statement of the same script.
     """
     ids = [job_id.int.to_bytes(ID) if type(job_id) is UUID else _adapt(job_id) for job_id in jobs]
-    if tokens.count(tokens[0]) == len(tokens):  # of one claim, as nearly always
+    if are_alike(tokens):  # of one claim, as nearly always
         token = _token(tokens[0])
         return token.join(ids) + token
     return b"".join([part for pair in zip(ids, map(_token, tokens), strict=True) for part in pair])
+
+
+def are_alike(values: Sequence[object]) -> bool:
+    """Whether all values, of which there is at least one, are the same."""
+    return values.count(values[0]) == len(values)
 
 
 def _token(number: int) -> bytes:
