@@ -39,6 +39,8 @@ CALM = 80.0
 POLL, TICK = 3.0, 2.0
 ALL_ALIVE = 18.0
 """Seconds after which every frozen process has gone on, and every dead one was replaced."""
+LONGEST_ANSWER = 8
+"""Seconds after which every answer has arrived, however slow."""
 GRACES = 4 * load.LEASE * 2 / 3
 """Seconds that watchdogs wait at most, so that the living can send a heartbeat after an outage: a
 gap of more than a third of a lease between two ticks, which a slow database makes, too, earns a
@@ -320,6 +322,10 @@ class Run:
             # A process that was frozen went on, claimed it, and died as its fault had planned.
             await self._until_quiet()
             await asyncio.sleep(2.0)
+        for _ in range(LONGEST_ANSWER):
+            if not any(worker._settler.backlog for worker in self._living_workers()):
+                break
+            await asyncio.sleep(1.0)  # a report is stored, and its answer is slow
 
     def _schedule_is_active(self) -> bool:
         return bool(self.database.rows("SELECT 1 FROM pulse_schedules WHERE state = 'ACTIVE'"))
@@ -339,12 +345,19 @@ class Run:
 
     def _check_slots(self) -> None:
         """Check that no living worker believes that something still runs."""
-        for process in self._processes:
-            worker = process.worker
-            if worker is None or worker._loop_thread is None or process.is_frozen:
-                continue
+        for worker, name in self._living_workers().items():
             if worker._runner.runs or worker._settler.backlog or worker._leases._held:
-                self.checker.violated("I12", f"{process.name} has a slot or a lease left over")
+                self.checker.violated("I12", f"{name} has a slot or a lease left over")
+
+    def _living_workers(self) -> dict[Worker, str]:
+        """Return the started workers that are not frozen, and the names of their processes."""
+        return {
+            process.worker: process.name
+            for process in self._processes
+            if process.worker is not None
+            and process.worker._loop_thread is not None
+            and not process.is_frozen
+        }
 
     def _verdict(self) -> Verdict:
         return Verdict(
