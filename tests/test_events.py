@@ -511,7 +511,12 @@ async def test_notifications_that_never_began_are_published_once():
         raise ConnectionRefusedError
 
     listener = ChannelListener(
-        refused, "channel", {"default"}, lambda _: None, own_pids=list, on_change=told.append
+        refused,
+        "channel",
+        {"default"},
+        lambda _: None,
+        is_own=lambda _: False,
+        on_change=told.append,
     )
     listening = asyncio.create_task(listener.run())
     for _ in range(2):

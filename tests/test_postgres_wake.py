@@ -217,7 +217,7 @@ async def test_the_reason_is_named_also_when_the_error_has_nothing_to_say(monkey
         raise TimeoutError
 
     listener = postgres_listen.ChannelListener(
-        never, "pulsed", {"default"}, lambda _: None, own_pids=set
+        never, "pulsed", {"default"}, lambda _: None, is_own=lambda _: False
     )
     with caplog.at_level(logging.WARNING, logger="pulsed.store"):
         async with postgres_listen.running(listener):

@@ -11,6 +11,8 @@ SCHEDULES = ",schedules"
 CANCELS = ",cancels"
 """Likewise: running jobs are to be cancelled, or workers to end."""
 
+_NO_QUEUES = frozenset((SCHEDULES, CANCELS))
+
 Wake = Callable[[Collection[str] | None], None]
 """Called with the names that a notification is about; None if they are not known."""
 
@@ -22,7 +24,7 @@ def concerns(names: Collection[str] | None, name: str) -> bool:
 
 def concerns_jobs(names: Collection[str] | None) -> bool:
     """Whether a notification may be about a queue."""
-    return names is None or any(name not in (SCHEDULES, CANCELS) for name in names)
+    return names is None or not _NO_QUEUES.issuperset(names)
 
 
 class Listener(ABC):

@@ -71,8 +71,8 @@ class Assignments(list[Assignment]):
     ) -> None:
         super().__init__(claimed)
         self.again_in = again_in
-        """Seconds after which a rate permits the next job that is due; None if none holds one
-        back. A claim before then would find nothing more."""
+        """Seconds after which the next claim may find more: when a rate permits the next job that
+        is due, or at once if a scan of the whole queue is due. None if neither is so."""
 
 
 class Accepted(set[Lease]):

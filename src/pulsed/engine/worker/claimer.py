@@ -90,7 +90,7 @@ class Claimer:
         self._unstarted: list[tuple[list[Assignment], float]] = []
         """Claimed jobs, and when they were asked for: they start when the next claim is sent."""
         self.again_in: float | None = None
-        """Seconds after which a rate permits a job that is due in one of the queues."""
+        """Seconds after which the next claim may find more: by a rate, or a scan that is due."""
         self._awaits_slot = False
         """Whether a group had no free slot, so that one which becomes free is reason to claim."""
         seconds = [topic.lease for group in groups for topic in group.topics]
@@ -165,7 +165,8 @@ class Claimer:
         if self._prepare is not None:
             await self._prepare()
             self._prepare = None
-        await self._wait_for_slots()
+        if not self._has_enough():
+            await self._wait_for_slots()
         self._alarm.reset()
         if self.in_doubt:
             await self.release_unknown()
@@ -230,9 +231,9 @@ class Claimer:
     async def _claim(self, queue: str, group: SlotGroup, free: int) -> list[Assignment]:
         asked_at = time.monotonic()
         claimed = await self._store.claim(self._worker_id, queue, group.topics, free)
-        self.again_in = min(
-            (each for each in (self.again_in, claimed.again_in) if each is not None), default=None
-        )
+        again_in = claimed.again_in
+        if again_in is not None and (self.again_in is None or again_in < self.again_in):
+            self.again_in = again_in
         events = self._store.events
         if JobsClaimed in events.wanted:
             seconds = time.monotonic() - asked_at
@@ -269,16 +270,20 @@ class Claimer:
         """Return for how many more jobs of a group there is room."""
         if len(self._groups) > 1:
             self._start_claimed()  # of which group they are does not matter then
-        return group.free_slots(sum(len(claimed) for claimed, _ in self._unstarted))
+        unstarted = 0
+        for claimed, _ in self._unstarted:
+            unstarted += len(claimed)
+        return group.free_slots(unstarted)
 
-    def _has_enough(self, group: SlotGroup) -> bool:
-        """Whether so many slots are free that a claim is worth its cost."""
-        return self._free(group) >= max(1, group.slots // 4)
+    def _has_enough(self) -> bool:
+        """Whether so many slots of a group are free that a claim is worth its cost."""
+        for group in self._groups:  # noqa: SIM110 - without a generator, before each claim
+            if self._free(group) >= max(1, group.slots // 4):
+                return True
+        return False
 
     async def _wait_for_slots(self) -> None:
         """Wait for a free slot, and up to ``GATHER`` seconds for more of them."""
-        if any(map(self._has_enough, self._groups)):
-            return
         while not any(self._free(group) > 0 for group in self._groups) and not self.stopping:
             self._start_claimed()
             self._slot_freed.clear()
@@ -287,7 +292,7 @@ class Claimer:
             elif not await self._within(self._poll, self._slot_freed):
                 await self.release_unknown()
         until = time.monotonic() + GATHER
-        while not any(self._has_enough(group) for group in self._groups) and not self.stopping:
+        while not (self._has_enough() or self.stopping):
             self._slot_freed.clear()
             if not await self._within(until - time.monotonic(), self._slot_freed):
                 break

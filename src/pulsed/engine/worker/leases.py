@@ -81,7 +81,8 @@ class Leases:
         """Leases of runs that were begun and have no report; the rows may still be RUNNING."""
         self._topics: set[str] = set()
         """Topics held since the last beat: one of these is to blame if the next one is late."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._shortest = float("inf")
         """The shortest lease that was held since the last beat, in seconds."""
         self._interval = float("inf")
@@ -98,7 +99,7 @@ class Leases:
 
     def stop(self) -> None:
         """Stop beating. Call this only when no lease is held, or all are given up."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._changed.notify()
         if self._thread.is_alive():
@@ -109,18 +110,22 @@ class Leases:
 
         They may be as old as ``since``, when the claim was sent.
         """
-        new = {each.lease.job_id: each for each in assignments}
-        seconds = {each.lease_seconds for each in assignments}
-        topics = {each.topic for each in assignments}
-        with self._changed:
-            held = self._held
-            superseded = [held[job_id].lease for job_id in held.keys() & new.keys()]
-            held.update(new)
-            self._topics |= topics
-            if self._fence is not Fence.NEVER:
-                for job_id, each in new.items():
-                    self._sure_until[job_id] = since + each.lease_seconds * SURE_FOR
-            shortest = min(seconds, default=float("inf"))
+        shortest = float("inf")
+        superseded = []
+        with self._lock:
+            held, topics, sure_until = self._held, self._topics, self._sure_until
+            is_fenced = self._fence is not Fence.NEVER
+            for each in assignments:
+                job_id, seconds = each.lease[0], each.lease_seconds
+                known = held.setdefault(job_id, each)
+                if known is not each:
+                    superseded.append(known.lease)
+                    held[job_id] = each
+                topics.add(each.topic)
+                if seconds < shortest:  # noqa: PLR1730 - no call for each job
+                    shortest = seconds
+                if is_fenced:
+                    sure_until[job_id] = since + seconds * SURE_FOR
             self._shortest = min(self._shortest, shortest)
             interval = shortest / BEATS_PER_LEASE
             due = max(since + interval, time.monotonic())  # a late claim is not a late beat
@@ -131,7 +136,7 @@ class Leases:
 
     def drop(self, leases: Iterable[Lease]) -> None:
         """Stop renewing leases, because their runs are over. A newer lease on the job stays."""
-        with self._changed:
+        with self._lock:
             held, sure_until = self._held, self._sure_until
             for lease in leases:
                 dropped = held.pop(lease[0], None)
@@ -144,20 +149,20 @@ class Leases:
         """Stop renewing leases whose runs have no report: they expire, as a dead worker's do."""
         leases = list(leases)
         self.drop(leases)
-        with self._changed:
+        with self._lock:
             self._given_up.update((lease.job_id, lease) for lease in leases)
             while len(self._given_up) > MOST_GIVEN_UP:
                 del self._given_up[next(iter(self._given_up))]
 
     def holds(self, lease: Lease) -> bool:
         """Whether exactly this lease is held, and not a newer one on its job."""
-        with self._changed:
+        with self._lock:
             held = self._held.get(lease.job_id)
             return held is not None and held.lease == lease
 
     def unknown(self, stored: Sequence[Lease]) -> list[Lease]:
         """Return those of the leases stored for this worker under which it has begun no run."""
-        with self._changed:
+        with self._lock:
             given_up = self._given_up
             self._given_up = {
                 lease.job_id: lease for lease in stored if given_up.get(lease.job_id) == lease
@@ -173,7 +178,7 @@ class Leases:
 
         It may be one that was held since the last beat: to look at all of them takes time.
         """
-        with self._changed:
+        with self._lock:
             return self._shortest if self._held else None
 
     def tick(self) -> dict[Lease, Beat]:
@@ -189,19 +194,19 @@ class Leases:
         return answers
 
     def _leases(self) -> list[Lease]:
-        with self._changed:
+        with self._lock:
             return [held.lease for held in self._held.values()]
 
     def _beat_timeout(self) -> float | None:
         """Return the timeout of a beat: until a lease ends, or a run has to fence itself."""
-        with self._changed:
+        with self._lock:
             soonest = min(self._sure_until.values(), default=float("inf")) - time.monotonic()
             shortest = self._shortest_held()
             return max(SHORTEST_BEAT, min(shortest, soonest)) if self._held else None
 
     def _confirmed(self, leases: Iterable[Lease], began: float) -> None:
         if self._fence is not Fence.NEVER:
-            with self._changed:
+            with self._lock:
                 for lease in leases:
                     held = self._held.get(lease.job_id)
                     if held is not None and held.lease == lease:
@@ -211,7 +216,7 @@ class Leases:
     def _give_up_the_unconfirmed(self) -> None:
         """Stop runs whose leases are unconfirmed: other workers may have their jobs by now."""
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             given_up = [
                 held.lease
                 for job_id, held in self._held.items()
@@ -245,7 +250,7 @@ class Leases:
         ended = time.monotonic()
         if ended - began > self._interval:
             log.warning("a heartbeat took %.1f s: the database is slow", ended - began)
-        with self._changed:
+        with self._lock:
             self._shortest = self._shortest_held()
             pause = self._interval = self._shortest / BEATS_PER_LEASE
             if failed:
@@ -256,7 +261,7 @@ class Leases:
 
     def _wait_for_next_beat(self) -> bool:
         """Sleep until a beat is due; False: stopped. Reports if it was woken far too late."""
-        with self._changed:
+        with self._lock:
             while not self._stopped:
                 now = time.monotonic()
                 due = self._next_beat

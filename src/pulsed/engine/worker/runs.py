@@ -130,7 +130,7 @@ class Runner:
         While handlers end at once, there is room for more than the free slots: the next claim is in
         flight while the jobs of the last one run. It is a large one, or none.
         """
-        here = self._here + unstarted
+        here = len(self.runs) - len(self.in_processes) + unstarted
         if not self._is_quick:
             return self._slots - here
         free = self._slots - (self._started - self._pace.running)
@@ -224,6 +224,8 @@ class Runner:
 
     def _see_to_surplus(self) -> None:
         """Hand back what has no slot, unless slots become free soon."""
+        if len(self.runs) <= self._slots:
+            return
         if self._surplus and self._ready and self._handing_back is None:
             loop = asyncio.get_running_loop()
             self._handing_back = loop.call_later(AHEAD_FOR, self._hand_back, self._ready[-1])

@@ -77,9 +77,13 @@ class LoopPool:
         """Return every open connection."""
         return [connection for lane in self._lanes.values() for connection in lane.opened]
 
-    def session_pids(self) -> set[int]:
-        """Return the server's process ids of this pool's sessions."""
-        return {connection.server_pid for connection in self.connections()}
+    def has_session(self, pid: int) -> bool:
+        """Whether one of the pool's sessions has this process id at the server."""
+        for lane in self._lanes.values():
+            for connection in lane.opened:
+                if connection.server_pid == pid:
+                    return True
+        return False
 
     async def run(self, verb: Verb[T]) -> T:
         """Run a verb on a connection of its lane; returns its value."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -55,14 +55,14 @@ class ChannelListener(QueueListener):
         queues: set[str],
         wake: Wake,
         *,
-        own_pids: Callable[[], Collection[int]],
+        is_own: Callable[[int], bool],
         on_change: Callable[[bool], None] = lambda _: None,
     ) -> None:
         super().__init__(queues)
         self._connect = connect
         self._channel = channel
         self._wake = wake
-        self._own_pids = own_pids
+        self._is_own = is_own
         self._on_change = on_change
         self._healthy = False
         self._told: bool | None = None
@@ -111,7 +111,7 @@ class ChannelListener(QueueListener):
 
     def _heard(self, _connection: object, pid: int, _channel: str, queue: str) -> None:
         """Wake for other processes' notifications; this one woke for its own jobs on commit."""
-        if queue in self._queues and pid not in self._own_pids():
+        if queue in self._queues and not self._is_own(pid):
             self._wake((queue,))
 
     def _drop(self) -> None:

@@ -222,7 +222,7 @@ class PostgresStore(SqlStore, ForkAware):
             self.channel,
             queues,
             wake,
-            own_pids=(await self._pool_of_this_loop()).session_pids,
+            is_own=(await self._pool_of_this_loop()).has_session,
             on_change=lambda connected: self.publish_listening(connected=connected),
         )
         self._channels.append(channel)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pulsed.errors import StorageError
@@ -17,7 +16,6 @@ from pulsed.store.verbs.claim import LeasedRows
 from pulsed.store.verbs.engine import Claim
 from pulsed.store.verbs.floors import Floors
 from pulsed.store.verbs.limited import claim_limited
-from pulsed.store.verbs.rotation import Rotation
 from pulsed.store.verbs.script import Verb
 from pulsed.store.verbs.topics import Topics, topics_of
 
@@ -41,48 +39,53 @@ class SqlClaims:
         """Lease up to ``limit`` due jobs of a queue."""
         every = topics_of(tuple(topics))
         floors = self._floors_of(queue, every.names)
-        was_governed = floors.is_governed
-        ask = partial(self._claim, worker_id, queue, every, floors)
-        claimed = await ask(limit)
+        was_governed, saw_limited = floors.is_governed, floors.saw_limited
+        claimed = await self._claim(worker_id, queue, every, floors, limit)
+        if len(claimed) < limit and floors.saw_limited and not (saw_limited or every.rules):
+            rest = self._claim_limited(worker_id, queue, every, floors, limit - len(claimed))
+            claimed = await with_rest(claimed, rest)
         if floors.is_governed is was_governed or len(claimed) >= limit:
             return claimed
         # It has found out just now that a control governs the queue, or that none does.
-        return await with_rest(claimed, ask(limit - len(claimed)))
+        rest = self._claim(worker_id, queue, every, floors, limit - len(claimed))
+        return await with_rest(claimed, rest)
 
-    async def _claim(
+    def _claim(
+        self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
+    ) -> Coroutine[Any, Any, Assignments]:
+        has_limits = topics.rules or floors.saw_limited
+        claim = self._claim_both if has_limits else self._claim_unlimited
+        return claim(worker_id, queue, topics, floors, limit)
+
+    async def _claim_both(
         self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
     ) -> Assignments:
         """Claim jobs without a limit and those with one; of several claims, each is first once."""
-        rotation = self._store.limited.rotation(queue, topics.names)
-        unlimited = partial(self._claim_unlimited, worker_id, queue, topics.unlimited, floors)
-        limited = partial(self._claim_limited, worker_id, queue, topics, floors, rotation)
-        has_limits = bool(topics.rules or floors.saw_limited)
-        limited_first = has_limits and rotation.take_turn()
-        claimed = await (limited if limited_first else unlimited)(limit)
-        if len(claimed) >= limit or not (has_limits or floors.saw_limited):
+        claims = [self._claim_unlimited, self._claim_limited]
+        if self._store.limited.rotation(queue, topics.names).take_turn():
+            claims.reverse()
+        first, second = claims
+        claimed = await first(worker_id, queue, topics, floors, limit)
+        if len(claimed) >= limit:
             return claimed
-        rest = (unlimited if limited_first else limited)(limit - len(claimed))
+        rest = second(worker_id, queue, topics, floors, limit - len(claimed))
         return await with_rest(claimed, rest)
 
     async def _claim_unlimited(
         self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
     ) -> Assignments:
-        if not topics.policies:
+        unlimited = topics.unlimited
+        if not unlimited.policies:
             return Assignments()
         make = queue_control.claim if floors.is_governed else claim.claim
-        verb = make(self._store.engine, worker_id, queue, topics, limit, floors)
+        verb = make(self._store.engine, worker_id, queue, unlimited, limit, floors)
         return await self._claimed(verb, worker_id, queue, floors)
 
     async def _claim_limited(
-        self,
-        worker_id: UUID,
-        queue: str,
-        topics: Topics,
-        floors: Floors,
-        rotation: Rotation,
-        limit: int,
+        self, worker_id: UUID, queue: str, topics: Topics, floors: Floors, limit: int
     ) -> Assignments:
         keys: dict[UUID, str] = {}
+        rotation = self._store.limited.rotation(queue, topics.names)
         wanted = Claim(worker_id, queue, topics, is_governed=floors.is_governed)
         verb = claim_limited(self._store.engine, wanted, limit, floors, rotation, keys)
         claimed = await self._claimed(verb, worker_id, queue, floors)

@@ -23,7 +23,7 @@ class LeasedRows:
 
     rows: list[Row]
     again_in: float | None = None
-    """Of ``Assignments``."""
+    """Of ``Assignments``; 0 if a full scan is due."""
 
 
 def claim(
@@ -41,28 +41,32 @@ def claim(
         if tried:  # and rolled back: what it claimed lies below the floors again
             floors.forget()
         tried = True
-        return LeasedRows((yield from claim_due(engine, wanted, limit, floors)))
+        return (yield from claim_due(engine, wanted, limit, floors))
 
     return Verb("claim", VerbKind.SINGLE, script, claim_lane=True)
 
 
-def claim_due(engine: Engine, wanted: Claim, limit: int, floors: Floors) -> Script[list[Row]]:
+def claim_due(engine: Engine, wanted: Claim, limit: int, floors: Floors) -> Script[LeasedRows]:
     """Lease due jobs, best first, as part of a verb."""
     walk = floors.walk()
     claimed: list[Row] = []
     # Asked once: after a claim beside this one the answer may be another, and a scan would forget
     # the jobs that this one has leased.
     must_scan_fully = walk.must_scan_fully
-    if not must_scan_fully:
+    if not must_scan_fully or walk.may_put_off:
         claimed = yield from _visit(engine, wanted, limit, walk)
-    if must_scan_fully or (not claimed and walk.may_scan_fully):
+        if claimed and must_scan_fully:  # they start first: the next claim, at once, scans
+            floors.is_put_off = True
+            return LeasedRows(claimed, again_in=0.0)
+    if not claimed and (must_scan_fully or walk.may_scan_fully):
         claimed = yield from _full_scan(engine, wanted, limit, floors, walk)
+    floors.has_found = bool(claimed)
     if walk.is_surprising:
         head = {"queue": wanted.queue, "names": wanted.topics.names, "most": MANY}
         [(others,)] = yield Statement(engine.claiming.others_first, head)
         if others > MANY // 2:
             walk.was_long()
-    return claimed
+    return LeasedRows(claimed)
 
 
 def _full_scan(

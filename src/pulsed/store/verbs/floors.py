@@ -13,7 +13,8 @@ was due when it began, and another worker's claim may be rolled back. Therefore
   is found by the next claim;
 - from time to time a claim is a *full scan*, which ignores the floors: every
   ``FULL_SCAN_INTERVAL`` seconds, and also when nothing is due above them; but so rarely that full
-  scans take no more than a twentieth of the time, however many index entries they visit.
+  scans take no more than a twentieth of the time, however many index entries they visit. A worker
+  that is just given jobs has those first: its full scan is put off to the next claim, once.
 """
 
 from __future__ import annotations
@@ -90,6 +91,10 @@ class Floors:
         self.last_took = 0.0
         self.is_governed = False
         """Whether a control governs the queue, as far as claims have seen."""
+        self.has_found = False
+        """Whether the last claim has found jobs."""
+        self.is_put_off = False
+        """Whether a claim has left its full scan to the next one."""
 
     def walk(self) -> Walk:
         """Begin a claim."""
@@ -120,6 +125,15 @@ class Walk:
         )
 
     @property
+    def may_put_off(self) -> bool:
+        """Whether the jobs above the floors may come before a full scan that is due.
+
+        Not if there may be none, because then it is only one statement more.
+        """
+        floors = self._floors
+        return floors.has_found and not floors.is_put_off and floors.scanned_at is not None
+
+    @property
     def may_scan_fully(self) -> bool:
         """Whether a full scan is affordable, if nothing is due above the floors."""
         return self._since_full_scan() >= FULL_SCAN_SHARE * self._floors.full_scan_took
@@ -145,13 +159,15 @@ class Walk:
 
     def level(self, priority: int) -> Level:
         """Return a priority with its floor."""
-        floor = self._floors.by_priority.get(priority) or Floor()
+        floor, began = self._floors.by_priority.get(priority) or Floor(), self._began
+        claimed, walked = floor.claimed, floor.walked
         return Level(
-            priority, floor.at, floor.id, self._age(floor.claimed), self._age(floor.walked)
+            priority,
+            floor.at,
+            floor.id,
+            NEVER if claimed is None else max(0.0, began - claimed) + SLACK,
+            NEVER if walked is None else max(0.0, began - walked) + SLACK,
         )
-
-    def _age(self, instant: float | None) -> float:
-        return NEVER if instant is None else max(0.0, self._began - instant) + SLACK
 
     def claimed(
         self, visited: Iterable[int], last: tuple[int, Any, Any] | None, *, full: bool
@@ -161,15 +177,21 @@ class Walk:
         ``last`` is the worst job claimed: priority, due time and id. After a full batch more may be
         due behind it; otherwise the claim has scanned everything that is due.
         """
-        floors = self._floors.by_priority
         if last is not None:
-            floor = floors.setdefault(last[0], Floor())
+            floor = self._floor(last[0])
             floor.at, floor.id, floor.claimed = last[1], last[2], self._began
         for priority in visited:
             if not (full and last is not None and priority <= last[0]):
-                floors.setdefault(priority, Floor()).walked = self._began
+                self._floor(priority).walked = self._began
         if self._full_scan_began is not None:
             self.took = self._floors.clock() - self._full_scan_began
+
+    def _floor(self, priority: int) -> Floor:
+        floors = self._floors.by_priority
+        floor = floors.get(priority)
+        if floor is None:
+            floor = floors[priority] = Floor()
+        return floor
 
     def claimed_by_age(
         self, visited: Iterable[int], lasts: Iterable[tuple[int, Any, Any]], *, full: bool
@@ -186,6 +208,7 @@ class Walk:
         """Store how long the full scan ``took``, which decides when the next one may be."""
         floors, took = self._floors, max(0.0, self.took)
         floors.scanned_at = self._began
+        floors.is_put_off = False
         self.is_surprising = floors.last_took == 0.0 and took > LONG_FULL_SCAN
         # The shorter of the last two: a busy event loop or a network stall is no long scan.
         floors.full_scan_took = min(took, floors.last_took)

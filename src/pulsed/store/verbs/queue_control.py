@@ -53,7 +53,7 @@ def claim(
 
     def inner(permission: Permission) -> Script[LeasedRows]:
         wanted = Claim(worker_id, queue, topics, is_governed=True, ageing=permission.ageing)
-        return LeasedRows((yield from claim_due(engine, wanted, permission.most, floors)))
+        return (yield from claim_due(engine, wanted, permission.most, floors))
 
     def script() -> Script[LeasedRows]:
         nonlocal tried
