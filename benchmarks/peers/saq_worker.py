@@ -11,7 +11,7 @@ import uvloop
 from saq import Queue, Worker
 
 CONCURRENCY = 100
-CALLERS = 50  # each takes a connection to Redis, of which its client opens 100 at most
+CALLERS = 50
 
 url, jobs = sys.argv[1], int(sys.argv[2])
 times: list[float] = []
@@ -24,7 +24,7 @@ async def noop(_context: object, *, number: int) -> int:
 
 async def main() -> None:
     logging.disable(logging.CRITICAL)
-    queue = Queue.from_url(url)
+    queue = Queue.from_url(f"{url}?max_connections={2 * (CALLERS + CONCURRENCY)}")
     await queue.connect()
     began = time.time()
     for at in range(0, jobs, CALLERS):
