@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -232,6 +232,39 @@ def test_behind_a_symbolic_link_the_log_is_written_back_as_well(tmp_path, monkey
     with closing(sqlite3.connect(tmp_path / "without_its_log.db")) as copy:
         assert copy.execute("SELECT count(*) FROM pulse_jobs").fetchone() == (2,)
     close_blocking(store)
+
+
+def test_a_commit_does_not_ask_for_the_time_of_the_log(backend, monkeypatch):
+    """Linux would store a new one with the next write: a transaction of the file system."""
+    store = backend.open()
+    run_blocking(store.submit([a_job()]))
+    asked: list[str] = []
+    stat = os.stat
+
+    def recorded(path, *args, **options):
+        asked.append(str(path))
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", recorded)
+    run_blocking(store.submit([a_job()]))
+    assert asked == [str(backend.path)]  # whether it was replaced
+    close_blocking(store)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list them")
+def test_a_closed_store_leaves_no_file_open(backend):
+    def open_files() -> set[str]:
+        found = set()
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                found.add(str(descriptor.readlink()))
+        return {name for name in found if str(backend.path) in name}
+
+    store = backend.open()
+    run_blocking(store.submit([a_job()]))
+    assert f"{backend.path}-wal" in open_files()
+    close_blocking(store)
+    assert open_files() == set()
 
 
 # -- who may read it ------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ can corrupt the log when one process checkpoints while another one starts to wri
 
 from __future__ import annotations
 
-import os
 import sqlite3
+
+from pulsed.store.sqlite.file import FileConnection
 
 CHECKPOINT_AT = 4 * 1024 * 1024
 """Bytes of write-ahead log after which a checkpoint writes it back into the database."""
@@ -37,10 +38,10 @@ class Checkpointer:
         ``CHECKPOINT_AT`` only when the log reaches its end, and the commit after the checkpoint
         truncates it to that size (``journal_size_limit``).
         """
-        if self._log is None:
+        if self._log is None or not isinstance(connection, FileConnection):
             return
         try:
-            size = os.stat(self._log).st_size  # noqa: PTH116 - at every commit; a Path is slower
+            size = connection.size_of_log(self._log)
         except OSError:
             return
         if size <= CHECKPOINT_AT:
