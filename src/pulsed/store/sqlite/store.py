@@ -6,7 +6,6 @@ because in WAL mode readers and the writer do not wait for each other.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import logging
 import sqlite3
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 from pulsed.errors import ConfigError, DatabaseReplaced, StorageError
 from pulsed.model.job import Lease
 from pulsed.model.timetable import to_micros
-from pulsed.store.blocking import is_blocking, run_blocking
+from pulsed.store.blocking import calling_loop, run_blocking
 from pulsed.store.fork import ForkAware, Gate, watch_forks
 from pulsed.store.listener import Listener, Wake
 from pulsed.store.per_loop import PerLoop
@@ -149,12 +148,12 @@ class SqliteStore(SqlStore, ForkAware):
         return await super().run(verb, within=within)
 
     async def perform(self, verb: Verb[T]) -> T:
+        loop = calling_loop()
         if verb.kind is VerbKind.READ and self.path is not None:
-            if is_blocking():
+            if loop is None:
                 return self._read(verb)
-            loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._reading, self._read, verb)
-        return self._writer.run(verb) if is_blocking() else await self._writer.arun(verb)
+        return self._writer.run(verb) if loop is None else await self._writer.arun(verb, loop)
 
     async def hint(self, queues: set[str]) -> None:
         self.owe_hint(queues)
@@ -217,7 +216,7 @@ class SqliteStore(SqlStore, ForkAware):
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         """Raise if the commit went into a replaced file; then checkpoint the log if it is long."""
-        if self._is_replaced(connection):
+        if self._name is not None and is_replaced(connection, self._name):
             raise self._replaced()
         self._checkpointer.after_commit(connection)
 

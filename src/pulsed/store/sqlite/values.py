@@ -170,7 +170,7 @@ def _has(kind: type, column: Sequence[Any]) -> bool:
 
 def _adapt(value: Any) -> Any:
     if isinstance(value, UUID):
-        return value.bytes
+        return value.int.to_bytes(ID)
     if isinstance(value, datetime):
         return to_micros(value)
     return value

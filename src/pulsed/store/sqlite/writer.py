@@ -8,7 +8,6 @@ blocking callers do so in their own thread, async callers leave it to a backgrou
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sqlite3
 import threading
@@ -21,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from pulsed.errors import DatabaseReplaced, StorageError, TransientStorageError
 from pulsed.store.fork import Gate
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.verbs.script import Verb, drive
+from pulsed.store.verbs.script import Verb
 
 T = TypeVar("T")
 
@@ -42,11 +41,12 @@ LARGEST_GROUP = 64
 class QueuedVerb(Generic[T]):
     """A queued verb, and later its result."""
 
-    __slots__ = ("done", "error", "on_done", "result", "verb")
+    __slots__ = ("done", "error", "result", "verb", "wakes")
 
-    def __init__(self, verb: Verb[T], on_done: Callable[[], None] | None = None) -> None:
+    def __init__(self, verb: Verb[T], wakes: asyncio.Future[None] | None = None) -> None:
         self.verb = verb
-        self.on_done = on_done
+        self.wakes = wakes
+        """The future of the task that waits for it; a thread that waits has none."""
         self.done = False
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -112,16 +112,10 @@ class Writer:
         with self._gate, self._lock:
             self._commit_waiting()
 
-    async def arun(self, verb: Verb[T]) -> T:
-        """Run a verb without blocking the event loop; returns its value."""
-        loop = asyncio.get_running_loop()
+    async def arun(self, verb: Verb[T], loop: asyncio.AbstractEventLoop) -> T:
+        """Run a verb without blocking the event loop, which is the running one."""
         finished: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not finished.done():
-                finished.set_result(None)
-
-        request = QueuedVerb(verb, lambda: _call_in(loop, wake))
+        request = QueuedVerb(verb, finished)
         self._enqueue(request)
         self._call_thread()
         await finished
@@ -189,7 +183,9 @@ class Writer:
 
     def _commit_waiting(self) -> None:
         """Run a group of queued verbs in one transaction. The caller holds the lock."""
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), LARGEST_GROUP))]
+        group: list[QueuedVerb[Any]] = []
+        while self._waiting and len(group) < LARGEST_GROUP:
+            group.append(self._waiting.popleft())
         if not group:
             return
         # Claims last. A claim begins with several short statements, a report is one long one: that
@@ -218,8 +214,8 @@ class Writer:
         finally:
             for request in group:
                 request.done = True
-                if request.on_done is not None:
-                    request.on_done()
+                if request.wakes is not None:
+                    _wake(request.wakes)
 
     def _run_group(self, group: list[QueuedVerb[Any]]) -> None:
         if self._connection is None:
@@ -227,7 +223,9 @@ class Writer:
             self._connection.execute(f"PRAGMA busy_timeout = {int(ASK_FOR * 1000)}")
         connection = self._connection
         self._begin(connection)
-        if not self._run_together(connection, group):
+        if len(group) == 1:
+            group[0].result = self._drive(connection, group[0].verb)
+        elif not self._run_together(connection, group):
             self._begin(connection)
             for request in group:
                 self._run_member(connection, request)
@@ -251,7 +249,7 @@ class Writer:
                 return
 
     def _run_together(self, connection: sqlite3.Connection, group: list[QueuedVerb[Any]]) -> bool:
-        """Run the whole group; False if a verb failed and all were rolled back.
+        """Run a group of several; False if a verb failed and all were rolled back.
 
         Savepoints would double the steps of a group, and failures are rare. Verbs can be run
         again, so after a failure each member is, in a savepoint of its own.
@@ -260,8 +258,6 @@ class Writer:
             for request in group:
                 request.result = self._drive(connection, request.verb)
         except Exception:
-            if len(group) == 1:
-                raise
             self._roll_back()
             if self._connection is None:  # the rollback failed, too
                 raise
@@ -284,7 +280,14 @@ class Writer:
 
     def _drive(self, connection: sqlite3.Connection, verb: Verb[T]) -> T:
         now = self._clock()  # one instant for the whole verb, read after the wait for the lock
-        return drive(verb.script(), lambda statement: self._execute(connection, statement, now))
+        script = verb.script()
+        try:
+            statement = next(script)
+            while True:
+                statement = script.send(self._execute(connection, statement, now))
+        except StopIteration as finished:
+            value: T = finished.value
+            return value
 
     def _roll_back(self) -> None:
         connection = self._connection
@@ -296,6 +299,14 @@ class Writer:
                 connection.close()
 
 
-def _call_in(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed: no task waits any more
-        loop.call_soon_threadsafe(callback)
+def _wake(finished: asyncio.Future[None]) -> None:
+    """Set a future of an event loop, from another thread."""
+    try:  # noqa: SIM105 - at every write
+        finished.get_loop().call_soon_threadsafe(_set, finished)
+    except RuntimeError:  # the loop was closed: no task waits any more
+        pass
+
+
+def _set(finished: asyncio.Future[None]) -> None:
+    if not finished.done():  # else its task was cancelled
+        finished.set_result(None)
