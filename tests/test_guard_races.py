@@ -440,8 +440,8 @@ async def test_a_write_cannot_be_overtaken_between_its_look_and_its_act(tmp_path
         intruder = backend.connect()
         intruder.execute("PRAGMA busy_timeout = 0")
 
-        def look_then_let_another_in(connection, statement, now):
-            rows = looked(connection, statement, now)
+        def look_then_let_another_in(*args):
+            rows = looked(*args)
             with contextlib.suppress(sqlite3.OperationalError):
                 intruder.execute("UPDATE pulse_meta SET prune_after = 1")
             return rows

@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Coroutine
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +20,17 @@ from pulsed.store.sqlite.store import SqliteStore
 from pulsed.store.sqlite.writer import LARGEST_GROUP, QueuedVerb
 from pulsed.store.verbs.submit import submit
 from tests.support.backends import close_blocking, only_sqlite
-from tests.support.jobs import EVERYTHING, a_job, claim, claim_one, running, settle, submitted
+from tests.support.jobs import (
+    EVERYTHING,
+    a_job,
+    a_policy,
+    claim,
+    claim_one,
+    row,
+    running,
+    settle,
+    submitted,
+)
 from tests.support.performed import Performed
 from tests.support.waiting import until
 
@@ -285,4 +296,27 @@ async def test_a_claim_waits_for_the_disk_like_every_write(backend):
     await store.beat([run.lease])
     await settle(store, run, Succeeded())
     assert levels == [full] * 4
+    await store.aclose()
+
+
+async def test_a_lease_begins_after_the_scan_that_found_its_job(backend, clock):
+    """It may have passed millions of jobs of other topics, and the worker has not run it yet."""
+    store = backend.open()
+    job_id = await submitted(store)
+    execute = store._writer._execute
+
+    def slow_pick(connection, statement, *instants):
+        rows = execute(connection, statement, *instants)
+        if statement.sql is store.engine.claiming.pick:
+            clock.advance(3)
+        return rows
+
+    store._writer._execute = slow_pick
+    before = clock()
+    run = await claim_one(store)
+    claimed = await row(store, job_id)
+    assert claimed.started_at == clock() == before + timedelta(seconds=3)
+    assert claimed.lease_until - claimed.started_at == timedelta(seconds=a_policy().lease)
+    store._writer._execute = execute
+    assert await settle(store, run, Succeeded())
     await store.aclose()

@@ -46,7 +46,7 @@ class SqliteDialect(Dialect):
 
     engine = "sqlite"
     now = ":now"
-    clock = ":now"
+    clock = ":clock"
     literal_now = "CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
     next_token = "max(lease_token + 1, :now)"  # noqa: S105 - not that kind of token
     backoff = (

@@ -308,9 +308,11 @@ def _reading_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MOST_IDLE_READERS, thread_name_prefix="pulsed-read")
 
 
-def execute_on(connection: sqlite3.Connection, statement: Statement, now: int) -> Rows:
+def execute_on(
+    connection: sqlite3.Connection, statement: Statement, now: int, clock: int | None = None
+) -> Rows:
     """Run a statement on a connection of this store."""
-    return execute(connection.cursor(), statement, now)
+    return execute(connection.cursor(), statement, now, clock)
 
 
 def _read_journal_mode() -> Script[str]:

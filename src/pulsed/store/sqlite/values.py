@@ -32,10 +32,15 @@ _PLAIN = {str, int, float, bool, bytes, type(None)}
 _PARAMETER = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 
-def execute(cursor: sqlite3.Cursor, statement: Statement, now: int) -> Rows:
-    """Run a statement; returns its rows, or its row count as the only row."""
+def execute(
+    cursor: sqlite3.Cursor, statement: Statement, now: int, clock: int | None = None
+) -> Rows:
+    """Run a statement; returns its rows, or its row count as the only row.
+
+    ``now`` is the instant of its verb, ``clock`` its own if the verb has taken time until then.
+    """
     sql = statement.sql
-    params: dict[str, Any] = {"now": now}
+    params: dict[str, Any] = {"now": now, "clock": now if clock is None else clock}
     for name, value in statement.params.items():
         params[name] = value if type(value) in _PLAIN else _adapt(value)
     if not sql.columns:

@@ -65,7 +65,7 @@ class Writer:
         self,
         connect: Callable[[], sqlite3.Connection],
         clock: Callable[[], int],
-        execute: Callable[[sqlite3.Connection, Statement, int], Rows],
+        execute: Callable[[sqlite3.Connection, Statement, int, int], Rows],
         translate: Callable[[sqlite3.Error, str], StorageError],
         after_commit: Callable[[sqlite3.Connection], None],
         gate: Gate,
@@ -279,12 +279,18 @@ class Writer:
         connection.execute("RELEASE member")
 
     def _drive(self, connection: sqlite3.Connection, verb: Verb[T]) -> T:
-        now = self._clock()  # one instant for the whole verb, read after the wait for the lock
+        """Run a verb's script; returns its value.
+
+        It sees one instant, read after the wait for the lock. Only leases begin when they are
+        granted: the scan before them may have passed millions of jobs of other topics.
+        """
+        clock = now = self._clock()
         script = verb.script()
         try:
             statement = next(script)
             while True:
-                statement = script.send(self._execute(connection, statement, now))
+                statement = script.send(self._execute(connection, statement, now, clock))
+                clock = self._clock()
         except StopIteration as finished:
             value: T = finished.value
             return value
