@@ -225,7 +225,7 @@ async def test_a_job_that_commits_late_is_found_in_time_though_there_is_always_s
     await claim_here(store)
     late = await submit_late(store, clock, 30)
     found = []
-    for _ in range(6):  # the fifth is due to scan fully, and has found a job without that
+    for _ in range(5):
         clock.advance(FULL_SCAN_INTERVAL / 4)
         await store.submit([a_job(topic="here")])
         found += [run.job_id for run in await claim_here(store, 1)]
@@ -263,6 +263,17 @@ async def test_a_full_scan_that_is_due_is_not_put_off_if_the_last_claim_found_no
     soon = a_job(topic="here")
     await store.submit([soon])
     assert [run.job_id for run in await claim_here(store)] == [late, soon.id]
+
+
+async def test_a_full_scan_that_is_due_is_not_put_off_while_claims_are_full(
+    store: SqlStore, clock: Clock
+):
+    await store.submit([a_job(topic="here") for _ in range(3)])
+    clock.advance(60)
+    await claim_here(store, 1)
+    late = await submit_late(store, clock, 90)
+    clock.advance(2 * FULL_SCAN_INTERVAL)
+    assert [run.job_id for run in await claim_here(store, 1)] == [late]
 
 
 async def test_what_commits_within_the_slack_is_seen_at_once(store: SqlStore, clock: Clock):

@@ -60,7 +60,7 @@ def claim_due(engine: Engine, wanted: Claim, limit: int, floors: Floors) -> Scri
             return LeasedRows(claimed, again_in=0.0)
     if not claimed and (must_scan_fully or walk.may_scan_fully):
         claimed = yield from _full_scan(engine, wanted, limit, floors, walk)
-    floors.has_found = bool(claimed)
+    floors.found_few = 0 < len(claimed) < limit
     if walk.is_surprising:
         head = {"queue": wanted.queue, "names": wanted.topics.names, "most": MANY}
         [(others,)] = yield Statement(engine.claiming.others_first, head)

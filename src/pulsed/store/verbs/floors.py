@@ -14,7 +14,7 @@ was due when it began, and another worker's claim may be rolled back. Therefore
 - from time to time a claim is a *full scan*, which ignores the floors: every
   ``FULL_SCAN_INTERVAL`` seconds, and also when nothing is due above them; but so rarely that full
   scans take no more than a twentieth of the time, however many index entries they visit. A worker
-  that is just given jobs has those first: its full scan is put off to the next claim, once.
+  that is given jobs one by one has those first: its full scan is put off to the next claim, once.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Floors:
         self.last_took = 0.0
         self.is_governed = False
         """Whether a control governs the queue, as far as claims have seen."""
-        self.has_found = False
-        """Whether the last claim has found jobs."""
+        self.found_few = False
+        """Whether the last claim has found jobs, but fewer than it asked for."""
         self.is_put_off = False
         """Whether a claim has left its full scan to the next one."""
 
@@ -128,10 +128,11 @@ class Walk:
     def may_put_off(self) -> bool:
         """Whether the jobs above the floors may come before a full scan that is due.
 
-        Not if there may be none, because then it is only one statement more.
+        Not if there may be none, because then it is only one statement more; and not if there are
+        many, because then a job more or less before it makes no difference.
         """
         floors = self._floors
-        return floors.has_found and not floors.is_put_off and floors.scanned_at is not None
+        return floors.found_few and not floors.is_put_off and floors.scanned_at is not None
 
     @property
     def may_scan_fully(self) -> bool:
