@@ -454,3 +454,39 @@ async def test_the_next_claim_is_sent_before_the_jobs_of_the_last_one_start(stor
     )
     await asyncio.wait_for(claimer.run(), 30)
     assert heard == ["claim 2", "claim 2", "start 2"]
+
+
+@pytest.mark.parametrize(
+    ("pushed", "then"), [(1, ["start 1", "claim"]), (2, ["claim", "start 2"])], ids=["all", "more"]
+)
+async def test_pushed_jobs_start_at_once_unless_there_may_be_more(store, monkeypatch, pushed, then):
+    """The server has said so with fewer than it was asked for."""
+    heard: list[str] = []
+
+    async def claim(*_: Any) -> Assignments:
+        heard.append("claim")
+        if len(heard) > 1:
+            claimer.stop()
+        return Assignments()
+
+    async def await_jobs(*_: Any, seconds: float) -> list[Assignment]:
+        return cast("list[Assignment]", [object()] * pushed)
+
+    def start(jobs: list[Assignment], _: float) -> None:
+        heard.append(f"start {len(jobs)}")
+
+    monkeypatch.setattr(store, "claim", claim)
+    monkeypatch.setattr(store, "await_jobs", await_jobs)
+    claimer = Claimer(
+        store,
+        ALICE,
+        cast("Leases", None),
+        queues=["default"],
+        groups=[SlotGroup([a_policy()], 4, lambda _: 4)],
+        poll=1.0,
+        start=start,
+    )
+    claimer._was_busy = True
+    await asyncio.wait_for(claimer.run(), 30)
+    await asyncio.sleep(0)
+    assert heard == ["claim", *then]

@@ -202,7 +202,10 @@ class Claimer:
         awaiting = self._store.await_jobs(
             self._worker_id, queues, group.topics, most, seconds=seconds
         )
-        return await self._begin(awaiting) > 0
+        pushed = await self._begin(awaiting)
+        if pushed < most:  # there are no more: no claim has to be sent before these are started
+            await self._begin_runs()
+        return pushed > 0
 
     def is_failing(self) -> bool:
         """Whether the last ``FAILING_AFTER`` claims failed."""
