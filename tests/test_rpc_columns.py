@@ -48,7 +48,7 @@ def assignment(number: int, **options: Any) -> Assignment:
 def sent(claimed: list[Assignment]) -> tuple[Any, list[Assignment]]:
     """Return a batch as it arrives, and what is read from it."""
     made = columnar.batch_message(7, claimed, 2, columns=True)
-    arrived = pb.Batch.FromString(made.SerializeToString())
+    arrived = pb.StreamJobsResponse.FromString(made.SerializeToString()).batch
     assert (arrived.grant_id, arrived.lost_answers) == (7, 2)
     assert columnar.size_of(arrived) == len(claimed)
     return arrived, columnar.assignments_of(arrived, ALICE)
@@ -103,7 +103,8 @@ class TestBatches:
         assert read[1].headers == {"trace": "1"}
 
     def test_a_worker_that_does_not_read_columns_gets_none(self):
-        batch = columnar.batch_message(1, [assignment(n) for n in range(50)], 0, columns=False)
+        made = columnar.batch_message(1, [assignment(n) for n in range(50)], 0, columns=False)
+        batch = made.batch
         assert (len(batch.columns), len(batch.assignments)) == (0, 50)
 
 

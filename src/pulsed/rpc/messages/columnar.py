@@ -36,15 +36,21 @@ _ID = struct.Struct(">QQ")
 
 def batch_message(
     grant_id: int, claimed: Sequence[Assignment], lost_answers: int, *, columns: bool
-) -> pb.Batch:
+) -> pb.StreamJobsResponse:
     """Return the answer to a grant, in columns if the worker reads them and enough jobs share."""
-    batch = pb.Batch(grant_id=grant_id, lost_answers=lost_answers)
-    alike = [list(group) for _, group in groupby(claimed, _in_common)] if columns else []
-    if alike and len(alike) * WORTH_IT <= len(claimed):
-        batch.columns.extend(map(_columns, alike))
-    else:
-        batch.assignments.extend(map(assignment_message, claimed))
-    return batch
+    # Filled in place: a message that is given to another one is serialized and parsed for that.
+    message = pb.StreamJobsResponse()
+    batch = message.batch
+    batch.grant_id = grant_id
+    batch.lost_answers = lost_answers
+    if columns and len(claimed) >= WORTH_IT:
+        alike = [list(group) for _, group in groupby(claimed, _in_common)]
+        if len(alike) * WORTH_IT <= len(claimed):
+            for each in alike:
+                _fill(batch.columns.add(), each)
+            return message
+    batch.assignments.extend(map(assignment_message, claimed))
+    return message
 
 
 def size_of(batch: Any) -> int:
@@ -108,16 +114,14 @@ def _are_children(reports: Sequence[Report]) -> list[bool]:
     return known if len(known) == len(reports) else []
 
 
-def _columns(alike: list[Assignment]) -> pb.AssignmentColumns:
+def _fill(columns: Any, alike: list[Assignment]) -> None:
     micros = _Micros()
-    return pb.AssignmentColumns(
-        shared=assignment_message(replace(alike[0], payload="")),
-        job_ids=_packed(each.lease for each in alike),
-        lease_tokens=[each.lease.token for each in alike],
-        payloads=[each.payload for each in alike],
-        next_run_at=[micros[each.next_run_at] for each in alike],
-        submitted_at=[micros[each.submitted_at] for each in alike],
-    )
+    columns.shared.CopyFrom(assignment_message(replace(alike[0], payload="")))
+    columns.job_ids = _packed(each.lease for each in alike)
+    columns.lease_tokens.extend([each.lease.token for each in alike])
+    columns.payloads.extend([each.payload for each in alike])
+    columns.next_run_at.extend([micros[each.next_run_at] for each in alike])
+    columns.submitted_at.extend([micros[each.submitted_at] for each in alike])
 
 
 def _rows(columns: Any, worker_id: UUID) -> Iterator[Assignment]:

@@ -38,7 +38,7 @@ HELLO_WITHIN = 10.0
 LARGEST_MESSAGE = 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
     """A message to send, and the jobs in it."""
 
@@ -175,8 +175,8 @@ class JobStream:
         return Grant(stream, grant.id, grant.credits, queues, min(wait, checks.LONGEST_WAIT))
 
     def _deliver(self, grant: Grant, claimed: list[Assignment]) -> None:
-        batch = batch_message(grant.id, claimed, grant.lost_answers, columns=self._reads_columns)
-        self._outbox.put_nowait(Outgoing(pb.StreamJobsResponse(batch=batch), claimed))
+        message = batch_message(grant.id, claimed, grant.lost_answers, columns=self._reads_columns)
+        self._outbox.put_nowait(Outgoing(message, claimed))
 
     def _offer(self, queue: str) -> None:
         self._send(pb.StreamJobsResponse(offer=pb.Offer(queue=queue)))
