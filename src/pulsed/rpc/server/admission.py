@@ -144,43 +144,42 @@ class Admission:
     @contextmanager
     def call(self, caller: Caller) -> Iterator[Account]:
         """Count a call while it is in flight, or refuse it."""
-        with self._account(caller) as account:
-            if account.calls >= MOST_CALLS:
-                raise _busy(f"{MOST_CALLS:,} calls of {caller.name} are under way already")
-            account.calls += 1
-            try:
-                yield account
-            finally:
-                account.calls -= 1
+        account = self._account(caller)
+        if account.calls >= MOST_CALLS:
+            raise _busy(f"{MOST_CALLS:,} calls of {caller.name} are under way already")
+        account.calls += 1
+        try:
+            yield account
+        finally:
+            account.calls -= 1
+            self._drop_idle(caller, account)
 
     @contextmanager
     def stream(self, caller: Caller) -> Iterator[Account]:
         """Count a stream while it is open, or refuse it."""
-        with self._account(caller) as account:
-            if self.streams >= self._most_streams:
-                raise _busy(f"{self._most_streams:,} streams are open already")
-            if account.streams >= self._most_streams_of_one:
-                raise _busy(
-                    f"{self._most_streams_of_one:,} streams of {caller.name} are open already"
-                )
-            account.streams += 1
-            self.streams += 1
-            try:
-                yield account
-            finally:
-                account.streams -= 1
-                self.streams -= 1
-
-    @contextmanager
-    def _account(self, caller: Caller) -> Iterator[Account]:
-        account = self._accounts.get(caller.name)
-        if account is None:
-            account = self._accounts[caller.name] = Account(self._most_bytes)
+        if self.streams >= self._most_streams:
+            raise _busy(f"{self._most_streams:,} streams are open already")
+        account = self._account(caller)
+        if account.streams >= self._most_streams_of_one:
+            raise _busy(f"{self._most_streams_of_one:,} streams of {caller.name} are open already")
+        account.streams += 1
+        self.streams += 1
         try:
             yield account
         finally:
-            if account.is_idle:
-                self._accounts.pop(caller.name, None)
+            account.streams -= 1
+            self.streams -= 1
+            self._drop_idle(caller, account)
+
+    def _account(self, caller: Caller) -> Account:
+        account = self._accounts.get(caller.name)
+        if account is None:
+            account = self._accounts[caller.name] = Account(self._most_bytes)
+        return account
+
+    def _drop_idle(self, caller: Caller, account: Account) -> None:
+        if account.is_idle:
+            self._accounts.pop(caller.name, None)
 
 
 def _busy(what: str) -> Refusal:
