@@ -84,8 +84,7 @@ class Life:
 
     def something_happens(self) -> None:
         for _ in range(self.chance.choice([0, 1, 1, 1, 2, 8])):
-            self.jobs.submit()
-            self.dispatcher.hint()
+            self.dispatcher.hint((self.jobs.submit(),))
         worker = self.chance.choice(self.workers)
         if self.chance.happens(self.ending):
             worker.end_stream()

@@ -99,6 +99,35 @@ async def test_what_follows_a_callers_commit_wakes_workers_without_waiting(opene
         assert here._notifier._owed == set()
 
 
+@pytest.mark.parametrize("claims", [True, False])
+async def test_a_claim_of_the_same_process_goes_before_the_notification(
+    opened, monkeypatch, claims
+):
+    here, there = opened(), opened()
+    announced = []
+    perform = here._notifier._perform
+
+    async def noted(verb):
+        announced.append(verb)
+        await perform(verb)
+
+    monkeypatch.setattr(here._notifier, "_perform", noted)
+    async with listening(there, "mail") as (far, _), here.listen(["mail"], lambda _: claims):
+        await here.submit([a_job(queue="mail")])
+        assert bool(announced) is not claims
+        await far.rung()
+        assert len(announced) == 1
+
+
+async def test_a_store_that_is_closed_sends_the_notification_that_follows_its_claim(opened):
+    here, there = opened(), opened()
+    async with listening(there, "mail") as (far, _):
+        async with here.listen(["mail"], lambda _: True):
+            await here.submit([a_job(queue="mail")])
+        await here.aclose()
+        await far.rung()
+
+
 @pytest.mark.parametrize("mode", ["async", "blocking"])
 async def test_a_submit_elsewhere_wakes_the_listeners_of_its_queue_only(opened, mode):
     producer, worker = opened(), opened()

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
+from functools import partial
 
 import grpc
 import pytest
@@ -127,6 +128,10 @@ async def let_stand(server, stream, number, credits, wait=LONG):  # noqa: A002
     await until(lambda: server.do(_standing) > before)
 
 
+async def _hint(server, names):
+    return server.dispatcher.hint(names)
+
+
 async def _standing(server):
     wait_lists = server.dispatcher._wait_lists.values()
     return sum(isinstance(each, Grant) for wait_list in wait_lists for each in wait_list.waiting)
@@ -227,6 +232,19 @@ class TestGrantsThatStand:
             batch = await stream.batch()
             assert (batch.grant_id, jobs_of(batch)) == (number, [str(job.id)])
         assert deaf.do(_unanswered) == 0
+
+    async def test_a_notification_wakes_those_who_wait_in_its_queue_and_says_so(
+        self, client, deaf
+    ):
+        one, other = client.stream(), client.stream()
+        for stream, queue in ((one, "first"), (other, "second")):
+            await stream.hello(queues=[queue])
+            await let_stand(deaf, stream, 1, 2)
+        looks = deaf.server.dispatcher.claims
+        assert deaf.do(partial(_hint, names=("first",))) is True
+        assert deaf.do(partial(_hint, names=("third",))) is False
+        await until(lambda: deaf.do(_standing) == 2)
+        assert deaf.server.dispatcher.claims == looks + 1
 
     async def test_news_in_several_queues_call_one_that_looks_in_all_of_them(self, client, deaf):
         one, other = client.stream(), client.stream()

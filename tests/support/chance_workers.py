@@ -49,8 +49,11 @@ class Jobs:
         self.meanwhile: Callable[[], None] = lambda: None
         """Is called when a claim has seen what there is, and has not answered yet."""
 
-    def submit(self) -> None:
-        self.queues[self.chance.choice(list(self.queues))].append(UUID(int=next(self.numbers)))
+    def submit(self) -> str:
+        """Add a job; returns its queue."""
+        queue = self.chance.choice(list(self.queues))
+        self.queues[queue].append(UUID(int=next(self.numbers)))
+        return queue
 
     async def claim(self, worker_id: UUID, queue: str, _: Any, most: int) -> Assignments:
         await self.chance.pause()

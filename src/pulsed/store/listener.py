@@ -13,8 +13,9 @@ CANCELS = ",cancels"
 
 _NO_QUEUES = frozenset((SCHEDULES, CANCELS))
 
-Wake = Callable[[Collection[str] | None], None]
-"""Called with the names that a notification is about; None if they are not known."""
+Wake = Callable[[Collection[str] | None], bool | None]
+"""Called with the names that a notification is about; None if they are not known. Returns whether a
+claim follows at once, for all that is known now."""
 
 
 def concerns(names: Collection[str] | None, name: str) -> bool:

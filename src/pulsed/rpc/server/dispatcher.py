@@ -26,7 +26,7 @@ from pulsed.model.outcome import Released, Report
 from pulsed.rpc.messages.contract import PART
 from pulsed.rpc.server.wait_list import Grant, Stream, WaitList, owner_of, size_of
 from pulsed.store.base import Store
-from pulsed.store.listener import SCHEDULES, Listener, concerns, concerns_jobs
+from pulsed.store.listener import SCHEDULES, Listener, concerns
 from pulsed.store.results import Assignments
 from pulsed.wording import counted
 
@@ -116,13 +116,19 @@ class Dispatcher:
 
     # -- news -----------------------------------------------------------------------------------
 
-    def hint(self, names: Collection[str] | None = None) -> None:
-        """Pass on a notification: jobs or schedules may have arrived; by default, of any name."""
-        if concerns_jobs(names):
-            for wait_list in list(self._wait_lists.values()):
+    def hint(self, names: Collection[str] | None = None) -> bool:
+        """Pass on a notification: jobs or schedules may have arrived; by default, of any name.
+
+        Returns whether a stream has the turn to claim from one of the queues.
+        """
+        is_claiming = False
+        for wait_list in list(self._wait_lists.values()):
+            if names is None or wait_list.queue in names:
                 wait_list.hint()
+                is_claiming = is_claiming or wait_list.has_turn
         if concerns(names, SCHEDULES):
             self.on_schedules()
+        return is_claiming
 
     async def listen(self) -> None:
         """Listen for notifications of jobs that other processes submitted; forever."""

@@ -106,6 +106,11 @@ class WaitList:
         self._timer: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
 
+    @property
+    def has_turn(self) -> bool:
+        """Whether a waiter is about to claim."""
+        return self._turn is not None
+
     def hint(self) -> None:
         """Note that jobs may have arrived; the first in line gets the turn, if it is free."""
         self.news += 1

@@ -27,6 +27,8 @@ from pulsed.store.verbs.script import FollowUp, Script, Verb, VerbKind, verb
 AT_MOST_EVERY = 0.005
 LATE_BY = 0.002
 """Extra seconds that the thread leaves to the next submit of a burst to send what is owed."""
+OWN_FIRST = 0.002
+"""Seconds for which a claim of this process goes before the announcement to others."""
 BURST = 0.1
 """Seconds after an announcement in which the next one belongs to the same burst."""
 LINGER = 1.0
@@ -90,6 +92,12 @@ class Notifier:
         else:
             await self._send(at_once)
 
+    def announce_later(self, queues: set[str]) -> None:
+        """Announce the queues after a claim of this process, which is likely to take their jobs."""
+        at_once, _ = self._split(queues)
+        if at_once:
+            self._send_in_task(at_once, after=OWN_FIRST)
+
     def follow_up(self, queues: set[str], *, is_burst: bool) -> FollowUp:
         """Return what announces queues when a submit has committed."""
 
@@ -121,10 +129,10 @@ class Notifier:
                 self._forget(now)
         return taken, is_burst
 
-    def _send_in_task(self, queues: set[str]) -> None:
+    def _send_in_task(self, queues: set[str], *, after: float = 0.0) -> None:
         """Announce queues without making the caller wait."""
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._send(queues))
+        task = loop.create_task(self._send(queues, after=after))
         self._tasks[task] = loop
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -222,7 +230,9 @@ class Notifier:
     def _due(self, queue: str) -> float:
         return self._last.get(queue, 0.0) + AT_MOST_EVERY + LATE_BY
 
-    async def _send(self, queues: set[str]) -> None:
+    async def _send(self, queues: set[str], *, after: float = 0.0) -> None:
+        if after:
+            await asyncio.sleep(after)
         try:
             await self._perform(notify(self._channel, queues))
         except StorageError as error:

@@ -141,7 +141,10 @@ class PostgresStore(SqlStore, ForkAware):
         return submitted
 
     async def hint(self, queues: set[str]) -> None:
-        self._wake_own(queues)
+        if self._wake_own(queues):
+            await asyncio.sleep(0)  # the claim is sent before the caller goes on
+            self._notifier.announce_later(queues)
+            return
         if self._listeners and not is_blocking():
             # Workers of this process go first: they wake in one turn of the loop, and begin to
             # claim in the next. Other processes are notified while that claim is in flight.
@@ -153,11 +156,13 @@ class PostgresStore(SqlStore, ForkAware):
         self._wake_own(queues)
         self._notifier.owe(queues)
 
-    def _wake_own(self, queues: set[str]) -> None:
-        """Wake the workers of this process."""
+    def _wake_own(self, queues: set[str]) -> bool:
+        """Wake the workers of this process; returns whether one of them is about to claim."""
+        is_claiming = False
         for wanted, wake in list(self._listeners):
-            if names := wanted & queues:
-                wake(names)
+            if (names := wanted & queues) and wake(names):
+                is_claiming = True
+        return is_claiming
 
     async def settle_free(self, reports: Sequence[Report]) -> Partly:
         partly, told = await self.run(locked.settle_free(self.engine, reports))
@@ -198,9 +203,12 @@ class PostgresStore(SqlStore, ForkAware):
         loop = asyncio.get_running_loop()
         wanted = set(queues)
 
-        def wake_loop(names: Collection[str] | None) -> None:
+        def wake_loop(names: Collection[str] | None) -> bool | None:
+            if asyncio._get_running_loop() is loop:  # noqa: SLF001 - there may be none
+                return wake(names)
             with suppress(RuntimeError):  # the loop has just been closed
                 loop.call_soon_threadsafe(wake, names)
+            return False
 
         entry = (wanted, wake_loop)
         self._listeners.append(entry)

@@ -26,7 +26,7 @@ class Backend:
     store: Store
     scopes: Scopes
     largest_batch: int
-    hint: Callable[[], None]
+    hint: Callable[[], object]
     """Called when jobs may be due without a notification; the store notifies of all others."""
     describe: Callable[[], pb.GetServerResponse]
     turns: Turns = field(default_factory=Turns)
