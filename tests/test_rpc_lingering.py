@@ -233,9 +233,7 @@ class TestGrantsThatStand:
             assert (batch.grant_id, jobs_of(batch)) == (number, [str(job.id)])
         assert deaf.do(_unanswered) == 0
 
-    async def test_a_notification_wakes_those_who_wait_in_its_queue_and_says_so(
-        self, client, deaf
-    ):
+    async def test_a_notification_wakes_those_who_wait_in_its_queue_and_says_so(self, client, deaf):
         one, other = client.stream(), client.stream()
         for stream, queue in ((one, "first"), (other, "second")):
             await stream.hello(queues=[queue])

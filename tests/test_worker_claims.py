@@ -457,7 +457,7 @@ async def test_the_next_claim_is_sent_before_the_jobs_of_the_last_one_start(stor
 
 
 @pytest.mark.parametrize(
-    ("pushed", "then"), [(1, ["start 1", "claim"]), (2, ["claim", "start 2"])], ids=["all", "more"]
+    "pushed, then", [(1, ["start 1", "claim"]), (2, ["claim", "start 2"])], ids=["all", "more"]
 )
 async def test_pushed_jobs_start_at_once_unless_there_may_be_more(store, monkeypatch, pushed, then):
     """The server has said so with fewer than it was asked for."""

@@ -141,7 +141,7 @@ class PostgresStore(SqlStore, ForkAware):
         return submitted
 
     async def hint(self, queues: set[str]) -> None:
-        if self._wake_own(queues):
+        if self._wake_own(queues) and not is_blocking():
             await asyncio.sleep(0)  # the claim is sent before the caller goes on
             self._notifier.announce_later(queues)
             return
