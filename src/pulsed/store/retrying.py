@@ -101,6 +101,45 @@ class RetryLog:
 retry_log = RetryLog()
 
 
+class Retries:
+    """Decides whether an attempt that failed is made again, and when."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        what: str,
+        events: Events | None = None,
+        give_up_at: float | None = None,
+        busy: bool = True,
+    ) -> None:
+        self._policy = policy
+        self._what = what
+        self._events = events
+        self._give_up_at = give_up_at
+        """A monotonic time; None: the policy decides alone."""
+        self._busy = busy
+        """Whether StorageBusy (a lock or statement timeout) is retried."""
+        self._failures = 0
+
+    async def pause_after(self, error: TransientStorageError) -> None:
+        """Pause before the next attempt; raises the error if the policy or time is exhausted."""
+        if isinstance(error, StorageBusy) and not self._busy:
+            raise error
+        self._failures += 1
+        delay = self._policy.delay(self._failures)
+        give_up_at = self._give_up_at
+        too_late = give_up_at is not None and time.monotonic() + delay >= give_up_at
+        if self._failures >= self._policy.max_attempts or too_late:
+            raise error
+        retry_log.add(self._what, error, delay)
+        events = self._events
+        if events is not None and StorageRetried in events.wanted:
+            kind, text = type(error).__name__, str(error)
+            events.publish([StorageRetried(operation=self._what, error_type=kind, error=text)])
+        await pause(delay)
+
+
 async def retrying(
     policy: RetryPolicy,
     attempt: Callable[[], Awaitable[T]],
@@ -112,24 +151,12 @@ async def retrying(
 ) -> T:
     """Return what ``attempt()`` returns, retrying until the policy or ``within`` is exhausted.
 
-    Retries are published on ``events``. Without ``busy``, StorageBusy (a lock or statement
-    timeout) is not retried.
+    Retries are published on ``events``. Without ``busy``, StorageBusy is not retried.
     """
     give_up_at = None if within is None else time.monotonic() + within
-    failures = 0
+    retries = Retries(policy, what=what, events=events, give_up_at=give_up_at, busy=busy)
     while True:
         try:
             return await attempt()
         except TransientStorageError as error:
-            if isinstance(error, StorageBusy) and not busy:
-                raise
-            failures += 1
-            delay = policy.delay(failures)
-            too_late = give_up_at is not None and time.monotonic() + delay >= give_up_at
-            if failures >= policy.max_attempts or too_late:
-                raise
-            retry_log.add(what, error, delay)
-            if events is not None and StorageRetried in events.wanted:
-                kind = type(error).__name__
-                events.publish([StorageRetried(operation=what, error_type=kind, error=str(error))])
-        await pause(delay)
+            await retries.pause_after(error)

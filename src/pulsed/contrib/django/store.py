@@ -18,7 +18,6 @@ from django.db import connections, transaction
 
 from pulsed.contrib.django.driver import Driver, SqliteDriver
 from pulsed.errors import ConfigError, SchemaError, StorageError
-from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import Lease
 from pulsed.store.blocking import is_blocking, run_blocking
 from pulsed.store.listener import Listener, Wake
@@ -67,12 +66,10 @@ class ProjectStore(SqlStore):
             if threading.current_thread().name.startswith(OWN_THREADS):
                 connection.close()
 
-    async def _retried(
-        self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
-    ) -> T:
+    async def _retried(self, verb: Verb[T], *, within: float | None = None) -> T:
         if is_blocking() and self.is_in_transaction():  # only the caller can begin it again
             return await self.perform(verb)
-        return await super()._retried(verb, policy, within=within)
+        return await super()._retried(verb, within=within)
 
     def is_in_transaction(self) -> bool:
         """Whether a transaction is open on Django's connection of this thread."""

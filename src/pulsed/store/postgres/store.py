@@ -49,7 +49,6 @@ from pulsed.store.postgres.same_database import SameDatabase, identity
 from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.step_transaction import async_transaction, plain_transaction
 from pulsed.store.results import Partly, Submitted
-from pulsed.store.retrying import retry_of
 from pulsed.store.sql_store.store import SqlStore, queues_due
 from pulsed.store.verbs import locked, submit
 from pulsed.store.verbs.script import Verb
@@ -249,7 +248,7 @@ class PostgresStore(SqlStore, ForkAware):
 
     async def check(self) -> Mapping[str, str]:
         applied = await self.applied_migrations()
-        answers = await self._retried(postgres_check.check(self.dialect), retry_of(self.options))
+        answers = await self._retried(postgres_check.check(self.dialect))
         return answers | {
             "schema": str(max((row.version for row in applied), default=0)),
             "wake_up": "polling" if self._listen_at is None else "LISTEN/NOTIFY",

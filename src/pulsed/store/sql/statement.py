@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 T = TypeVar("T")
 
 Row: TypeAlias = Sequence[Any]
@@ -38,9 +40,8 @@ class Sql:
     """The text for a batch of one row, if that is cheaper; its columns are then parameters."""
 
 
-@dataclass(slots=True)
-class Statement:
-    """One statement to run. ``rows`` go in as a batch. Not frozen, as ``Verb`` is not."""
+class Statement(Struct):
+    """One statement to run. ``rows`` go in as a batch."""
 
     sql: Sql
     params: Mapping[str, Any]

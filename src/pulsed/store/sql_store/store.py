@@ -6,14 +6,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
+from pulsed.errors import TransientStorageError
 from pulsed.model.audit import AuditEntry, AuditKey, Operator, of_ages
-from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import (
     Failure,
     JobFilter,
@@ -45,7 +45,7 @@ from pulsed.store.results import (
     WatchdogTick,
 )
 from pulsed.store.retry_options import RetryOptions
-from pulsed.store.retrying import retry_of, retrying
+from pulsed.store.retrying import Retries, retry_of
 from pulsed.store.sql.jobs import SOON
 from pulsed.store.sql_store import acts
 from pulsed.store.sql_store.bulk import SqlBulk
@@ -140,24 +140,31 @@ class SqlStore(Store):
     def run(self, verb: Verb[T], *, within: float | None = None) -> Coroutine[Any, Any, T]:
         """Run a verb, retrying transient failures of the database."""
         if verb.urgent:
-            verb = replace(verb, within=within)
+            verb.within = within
         if not self._schema_is_good:
             return self._run_first(verb, within)
-        return self._retried(verb, retry_of(self.options), within=within)
+        return self._retried(verb, within=within)
 
     async def _run_first(self, verb: Verb[T], within: float | None) -> T:
         await self._make_schema_good()
-        return await self._retried(verb, retry_of(self.options), within=within)
+        return await self._retried(verb, within=within)
 
-    def _retried(
-        self, verb: Verb[T], policy: RetryPolicy, *, within: float | None = None
-    ) -> Coroutine[Any, Any, T]:
-        return retrying(
-            policy,
-            partial(self.perform, verb),
+    async def _retried(self, verb: Verb[T], *, within: float | None = None) -> T:
+        give_up_at = None if within is None else time.monotonic() + within
+        retries: Retries | None = None  # most verbs need none
+        while True:
+            try:
+                return await self.perform(verb)
+            except TransientStorageError as error:
+                retries = retries or self._retries(verb, give_up_at)
+                await retries.pause_after(error)
+
+    def _retries(self, verb: Verb[Any], give_up_at: float | None) -> Retries:
+        return Retries(
+            retry_of(self.options),
             what=verb.action,
             events=self.events,
-            within=within,
+            give_up_at=give_up_at,
             busy=not verb.short_lock_wait,
         )
 
@@ -182,11 +189,11 @@ class SqlStore(Store):
 
     async def applied_migrations(self) -> list[migrations.Applied]:
         """Read the migrations that were applied to the database."""
-        return await self._retried(migrations.read_applied(self.dialect), retry_of(self.options))
+        return await self._retried(migrations.read_applied(self.dialect))
 
     async def migrate(self) -> list[migrations.Migration]:
         """Bring the schema up to date; returns the migrations applied."""
-        return await self._retried(migrations.migrate(self.dialect), retry_of(self.options))
+        return await self._retried(migrations.migrate(self.dialect))
 
     # -- verbs ----------------------------------------------------------------------------------
 

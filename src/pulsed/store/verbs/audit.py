@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec import structs
 
 from pulsed.model.audit import (
     KEPT_ENTRIES,
@@ -56,7 +57,7 @@ def audited(
             yield Statement(engine.audit_log.write_entry, entry)
         return result
 
-    return replace(verb, kind=VerbKind.TRANSACTION, script=script)
+    return structs.replace(verb, kind=VerbKind.TRANSACTION, script=script)
 
 
 def read(
