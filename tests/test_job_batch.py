@@ -10,15 +10,17 @@ from msgspec.structs import replace
 
 from pulsed import Pulse
 from pulsed.batches import Limits
-from pulsed.client import job_maker
+from pulsed.client import job_maker, jobtype
 from pulsed.errors import InvalidArguments, InvalidPayload
 from pulsed.handler import Handler
 from pulsed.handler.codec import CHECKED_TOGETHER
 from pulsed.model.backoff import Backoff
 from pulsed.model.ids import new_job_id, new_job_ids
 from pulsed.model.job import Status
-from pulsed.model.job_batch import JobBatch, ids_of, kinds_of
+from pulsed.model.job_batch import FreshJob, JobBatch, ids_of, kinds_of
+from pulsed.store.results import ONE_NEW
 from pulsed.store.sqlite import values
+from pulsed.store.verbs.submit import submit
 from tests.support.faults import Fault
 from tests.support.jobs import EVERYTHING, a_job, row
 
@@ -147,6 +149,48 @@ async def test_only_the_first_attempt_of_all_may_leave_out_what_makes_a_retry_ha
     parts = [next(store.engine.insert(part)).sql.text for part in (a_batch(6), batch[:3])]
     assert "ON CONFLICT" not in first
     assert all("ON CONFLICT DO NOTHING" in text for text in [again, *parts])
+
+
+async def test_an_untried_job_is_stored_once_whatever_answers_get_lost(store, when, times):
+    job = a_job()
+    fault = Fault(store, "submit", when, times)
+    answer = await store.submit(FreshJob([job]))
+    assert fault.hits == times
+    assert (answer.new, answer.unknown) == ((1, set()) if when == "before" else (0, {0}))
+    assert (await store.counts(EVERYTHING))[Status.PENDING] == 1
+    assert (await store.submit([job])).existing == frozenset({0})
+
+
+@pytest.mark.embedded("looks at the statements")
+async def test_only_the_first_attempt_of_an_untried_job_is_a_plain_insert(store, backend):
+    if backend.engine != "postgres":
+        pytest.skip("SQLite has one form, which costs the same")
+    job = FreshJob([a_job()])
+    verb, another = submit(store.engine, job), submit(store.engine, job)
+    first, again, later = (next(each.script()).sql.text for each in (verb, verb, another))
+    own_id = next(submit(store.engine, [a_job()]).script()).sql.text
+    assert "ON CONFLICT" not in first
+    assert all("ON CONFLICT DO NOTHING" in text for text in (again, later, own_id))
+
+
+def test_only_an_id_that_was_made_for_the_call_is_untried(app, monkeypatch):
+    """In the caller's own transaction an error would undo the caller's work."""
+    given = []
+
+    async def note(_store, jobs, *_args, **_options):
+        given.append(getattr(jobs, "is_untried", False))
+        return jobs, ONE_NEW
+
+    monkeypatch.setattr(jobtype, "submit", note)
+
+    @app.job
+    def add(a: int) -> int:
+        return a
+
+    add.enqueue(1)
+    add.using(id=new_job_id()).enqueue(1)
+    add.using(conn=object()).enqueue(1)
+    assert given == [True, False, False]
 
 
 ODD = [

@@ -73,7 +73,9 @@ async def test_a_bad_job_fails_alone(store: Store):
     bad = {17, 23}
     for place in bad:  # the options of an app would have refused it
         jobs[place] = a_job(priority=1000)
-    done = await asyncio.gather(*map(store.submit_together, jobs), return_exceptions=True)
+    done = await asyncio.gather(
+        *(store.submit_together([job]) for job in jobs), return_exceptions=True
+    )
     for place, answer in enumerate(done):
         if place in bad:
             assert isinstance(answer, PulsedError)
@@ -87,7 +89,7 @@ async def test_of_two_callers_with_one_id_the_first_stores_the_job(store: Store)
     await store.now()
     job = a_job()
     before = [a_job() for _ in range(MOST_IN_FLIGHT)]
-    done = await asyncio.gather(*map(store.submit_together, [*before, job, job]))
+    done = await asyncio.gather(*(store.submit_together([each]) for each in [*before, job, job]))
     assert [answer.new for answer in done] == [1] * MOST_IN_FLIGHT + [1, 0]
 
 
@@ -109,7 +111,7 @@ class Line:
 
 async def gathered(line: Line, number: int) -> list[asyncio.Task[Submitted]]:
     group = SubmitGroup(line.submit)
-    tasks = [asyncio.create_task(group.submit(a_job())) for _ in range(MOST_IN_FLIGHT + number)]
+    tasks = [asyncio.create_task(group.submit([a_job()])) for _ in range(MOST_IN_FLIGHT + number)]
     await asyncio.sleep(0)
     assert list(map(len, line.sent)) == [1] * MOST_IN_FLIGHT
     return tasks
@@ -146,17 +148,17 @@ async def test_a_crowd_is_halved_so_that_one_half_is_served_while_the_other_is_s
 async def test_beside_a_large_submit_a_few_callers_gather_and_more_do_not():
     line = Line()
     group = SubmitGroup(line.submit)
-    crowd = [asyncio.create_task(group.submit(a_job())) for _ in range(MOST_IN_FLIGHT + 12)]
+    crowd = [asyncio.create_task(group.submit([a_job()])) for _ in range(MOST_IN_FLIGHT + 12)]
     await turns()
     line.free.set()
     line.free = asyncio.Event()  # holds the rest of the crowd
     await asyncio.wait(crowd[:MOST_IN_FLIGHT])
     await turns()
     assert list(map(len, line.sent[MOST_IN_FLIGHT:])) == [12]
-    few = [asyncio.create_task(group.submit(a_job())) for _ in range(2)]
+    few = [asyncio.create_task(group.submit([a_job()])) for _ in range(2)]
     await turns()
     assert len(line.sent) == MOST_IN_FLIGHT + 1
-    more = asyncio.create_task(group.submit(a_job()))  # a quarter of what is in flight
+    more = asyncio.create_task(group.submit([a_job()]))  # a quarter of what is in flight
     await turns()
     assert len(line.sent[-1]) == 3
     line.free.set()
@@ -166,13 +168,13 @@ async def test_beside_a_large_submit_a_few_callers_gather_and_more_do_not():
 async def test_a_few_that_gathered_beside_a_large_submit_are_sent_after_it():
     line = Line()
     group = SubmitGroup(line.submit)
-    crowd = [asyncio.create_task(group.submit(a_job())) for _ in range(MOST_IN_FLIGHT + 12)]
+    crowd = [asyncio.create_task(group.submit([a_job()])) for _ in range(MOST_IN_FLIGHT + 12)]
     await turns()
     line.free.set()
     line.free = asyncio.Event()
     await asyncio.wait(crowd[:MOST_IN_FLIGHT])
     await turns()
-    one = asyncio.create_task(group.submit(a_job()))
+    one = asyncio.create_task(group.submit([a_job()]))
     await turns()
     line.free.set()
     assert await one == Submitted(1)
@@ -235,7 +237,7 @@ def test_a_loop_that_ends_leaves_no_caller_waiting():
     async def main() -> None:
         async def caller(group: SubmitGroup) -> None:
             try:
-                await group.submit(a_job())
+                await group.submit([a_job()])
             finally:
                 ended.append("caller")
 

@@ -46,9 +46,9 @@ from pulsed.handler.options import EXPIRY, checked_count
 from pulsed.handler.registry import ONE_ID
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import JobRow, NewJob
-from pulsed.model.job_batch import JobBatch, ids_of
+from pulsed.model.job_batch import FreshJob, JobBatch, ids_of
 from pulsed.store.blocking import blocking, refuse_in_event_loop, run_blocking
-from pulsed.store.results import Submitted
+from pulsed.store.results import ONE_NEW, Submitted
 from pulsed.wording import counted
 
 P = ParamSpec("P")
@@ -129,12 +129,21 @@ class JobType(Generic[P, R_co]):
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a call as a job, which a worker will run."""
         handler = self._declared.handler
-        payload = handler.encode(args, kwargs)
+        payload = handler.codec.encode(args, kwargs)
         make = self._make if self._made_for is handler else self._maker_of(handler)
-        jobs = [make(id=self._id or new_job_id(), payload=payload)]
-        client = self._client()
-        (stored,), done = await self._store(client, jobs)
-        return Job(client, stored, handler, is_new=done.is_new(0))
+        client = self._declared.client or self._client()
+        job = make(id=self._id or new_job_id(), payload=payload)
+        # An id that exists must not be an error in the caller's own transaction.
+        is_fresh = self._id is None and self._connection is None
+        jobs: list[NewJob] = FreshJob((job,)) if is_fresh else [job]
+        (stored,), done = await submit(
+            client.store(),
+            jobs,
+            self._connection,
+            client.arounds.enqueues,
+            fresh_ids=self._id is None,
+        )
+        return Job(client, stored, handler, is_new=done is ONE_NEW or done.is_new(0))
 
     @overload
     async def aenqueue_many(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from pulsed.engine.around import Around
 from pulsed.engine.enqueuing import enqueuing, publish_enqueued, stored_jobs
 from pulsed.errors import TransientStorageError
 from pulsed.model.job import JobRow, NewJob
-from pulsed.store.blocking import is_blocking
+from pulsed.store.results import ONE_NEW
 from pulsed.store.retrying import has_own_retry
 
 if TYPE_CHECKING:
@@ -37,14 +37,21 @@ async def submit(
     answer was lost has stored it.
     """
     caller = None if connection is None else await _resolved(connection)
-    if arounds:
-        with enqueuing(arounds, jobs) as ready:
-            submitted = await _submit(store, ready, caller)
-    else:
-        ready, submitted = jobs, await _submit(store, jobs, caller)
-    if fresh_ids:
-        submitted = submitted.of_fresh_ids()
-    stored = stored_jobs(ready, submitted)
+    ready = jobs
+    try:
+        if arounds:
+            with enqueuing(arounds, jobs) as ready:
+                submitted = await _submitting(store, ready, caller)
+        else:
+            submitted = await _submitting(store, ready, caller)
+    except TransientStorageError as error:
+        if caller is None:
+            error.args = (f"{error} {_may_be_stored(ready)}",)
+        raise
+    stored = ready
+    if submitted is not ONE_NEW:
+        submitted = submitted.of_fresh_ids() if fresh_ids else submitted
+        stored = stored_jobs(ready, submitted)
     if caller is None or caller.after_commit is None:
         publish_enqueued(store.events, stored)
     else:
@@ -86,18 +93,14 @@ def _committed(store: Store, jobs: Sequence[NewJob]) -> None:
     publish_enqueued(store.events, jobs)
 
 
-async def _submit(
+def _submitting(
     store: Store, jobs: Sequence[NewJob], caller: CallerConnection | None
-) -> Submitted:
+) -> Coroutine[Any, Any, Submitted]:
     if caller is not None:
-        return await store.joined(caller.driver).submit(jobs)
-    try:
-        if len(jobs) == 1 and jobs[0].key is None and not is_blocking() and not has_own_retry():
-            return await store.submit_together(jobs[0])
-        return await store.submit(jobs)
-    except TransientStorageError as error:
-        error.args = (f"{error} {_may_be_stored(jobs)}",)
-        raise
+        return store.joined(caller.driver).submit(jobs)
+    if len(jobs) == 1 and jobs[0].key is None and not has_own_retry():
+        return store.submit_together(jobs)
+    return store.submit(jobs)
 
 
 def _may_be_stored(jobs: Sequence[NewJob]) -> str:

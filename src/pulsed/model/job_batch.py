@@ -60,6 +60,13 @@ class JobBatch(Sequence[NewJob]):
         return map(partial(UnreadJob, self.template), self.ids.each(), self.payloads)
 
 
+class FreshJob(list[NewJob]):
+    """One new job, whose id was made for it; a list, because that is what a submit takes."""
+
+    is_untried = True
+    """Whether no attempt to store it has been made yet."""
+
+
 class UnreadJob(msgspec.Struct, frozen=True, gc=False):
     """A job of a batch, and nothing else of that batch; a third of the price of a ``NewJob``."""
 

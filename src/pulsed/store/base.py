@@ -32,6 +32,7 @@ from pulsed.model.job import (
 )
 from pulsed.model.outcome import Beat, Report, Successes
 from pulsed.model.page import Counts, GroupedCounts, Page
+from pulsed.store.blocking import calling_loop
 from pulsed.store.bulk import BulkStore
 from pulsed.store.controls import ControlStore
 from pulsed.store.event_bus import Events
@@ -89,9 +90,12 @@ class Store(Submitter):
     def _groups(self) -> PerLoop[SubmitGroup]:
         return PerLoop()
 
-    def submit_together(self, job: NewJob) -> Coroutine[Any, Any, Submitted]:
-        """Insert a job, in one transaction with those of concurrent calls in this event loop."""
-        return self._groups.here(self._new_group).submit(job)
+    def submit_together(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
+        """Insert one job, in one transaction with those of concurrent calls in this event loop."""
+        loop = calling_loop()
+        if loop is None:
+            return self.submit(jobs)
+        return self._groups.of(loop, self._new_group).submit(jobs)
 
     def _new_group(self) -> SubmitGroup:
         return SubmitGroup(self.submit)

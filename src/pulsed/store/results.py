@@ -39,7 +39,7 @@ class Submitted(NamedTuple):
     def of(self, position: int) -> Submitted:
         """Return what became of a single job, as if it had been submitted alone."""
         if not self.existing and not self.unknown and not self.holders:
-            return _ONE_NEW
+            return ONE_NEW
 
         def alone(positions: frozenset[int]) -> frozenset[int]:
             return frozenset((0,)) if position in positions else frozenset()
@@ -60,7 +60,8 @@ class Submitted(NamedTuple):
         return self._replace(existing=frozenset(), unknown=frozenset())
 
 
-_ONE_NEW = Submitted(1)
+ONE_NEW = Submitted(1)
+"""The answer to nearly every submit of a single job."""
 
 
 class Assignments(list[Assignment]):

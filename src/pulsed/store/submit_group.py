@@ -53,22 +53,20 @@ class SubmitGroup:
         self._next: asyncio.Task[None] | None = None
         """Will send what has gathered when it starts, in the next turn of the loop."""
 
-    async def submit(self, job: NewJob) -> Submitted:
-        """Submit a job, together with those of other callers if there are any."""
+    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
+        """Submit one job, together with those of other callers if there are any."""
         if self._jobs_in_flight < MOST_IN_FLIGHT and not self._waiting:
-            self._take_off(1)
+            self._flights += 1
+            self._jobs_in_flight += 1
             try:
-                return await self._submit([job])
+                return await self._submit(jobs)
             finally:
                 self._land(1)
+        (job,) = jobs
         caller = PendingSubmit(job, asyncio.get_running_loop().create_future())
         self._waiting.append(caller)
         self._send_soon()
         return await caller.answer
-
-    def _take_off(self, jobs: int) -> None:
-        self._flights += 1
-        self._jobs_in_flight += jobs
 
     def _land(self, jobs: int) -> None:
         self._flights -= 1
@@ -97,7 +95,8 @@ class SubmitGroup:
     async def _send(self) -> None:
         self._next = None
         callers = self._taken()
-        self._take_off(len(callers))
+        self._flights += 1
+        self._jobs_in_flight += len(callers)
         self._send_soon()  # the other half
         try:
             if callers:

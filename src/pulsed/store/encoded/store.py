@@ -128,9 +128,8 @@ class EncodedStore(_Around[Store]):
     async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         return await self._inner.submit(self._data.new_jobs(jobs))
 
-    def submit_together(self, job: NewJob) -> Coroutine[Any, Any, Submitted]:
-        [stored] = self._data.new_jobs([job])
-        return self._inner.submit_together(stored)
+    def submit_together(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
+        return self._inner.submit_together(self._data.new_jobs(jobs))
 
     def joined(self, connection: Any) -> Submitter:
         return cast("Submitter", EncodedSubmitter(self._inner.joined(connection), self._data))

@@ -233,6 +233,7 @@ class PostgresSubmitStatements(SubmitStatements):
         super().__init__(dialect)
         self.report = lru_cache(MOST_FORMS)(self._report)
         self.submit_first = lru_cache(MOST_FORMS)(self._submit_first)
+        self.submit_untried = lru_cache(MOST_FORMS)(self._submit_untried)
 
     @prepared()
     def lock_queue(self, d: Dialect) -> str:  # noqa: ARG002
@@ -244,6 +245,10 @@ class PostgresSubmitStatements(SubmitStatements):
         """Take advisory locks, in the order given."""
         return f"""SELECT count(pg_advisory_xact_lock({KEY_LOCK}, u.slot)::text)
             FROM unnest(:slots::int[]) AS u(slot)"""
+
+    def _submit_untried(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:
+        """Return the insertion of a job without ON CONFLICT, which takes a tenth less."""
+        return self.dialect.sql(self.first_insertion(shared, own), batch_of(own), counted=True)
 
     def _submit_first(self, shared: tuple[str, ...]) -> Sql:
         """Return the insertion of a batch whose ids nobody has, which takes a fifth less.

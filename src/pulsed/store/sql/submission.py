@@ -20,6 +20,8 @@ class SubmitStatements(StatementGroup):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.submit = lru_cache(MOST_FORMS)(self._submit)
+        self.submit_untried = self.submit
+        """For a job whose id nobody can have used before; an engine may have a faster form."""
 
     def _submit(self, shared: tuple[str, ...], own: tuple[str, ...]) -> Sql:
         """Return the insertion of jobs, which answers with the number of new ones."""

@@ -7,9 +7,9 @@ from collections.abc import Container, Sequence
 from msgspec.structs import replace
 
 from pulsed.model.job import NewJob
-from pulsed.model.job_batch import kinds_of
+from pulsed.model.job_batch import FreshJob, kinds_of
 from pulsed.model.keys import OnDuplicate
-from pulsed.store.results import Submitted
+from pulsed.store.results import ONE_NEW, Submitted
 from pulsed.store.sql.insertion import insertion
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs import keys
@@ -24,6 +24,8 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
     A retry may find what the attempt before it has stored. So the verb remembers which jobs its
     attempts may have stored: of these it cannot tell whether they existed before.
     """
+    if len(jobs) == 1 and jobs[0].key is None and not jobs[0].tags:
+        return _submit_one(engine, jobs)
     every = range(len(jobs))
     maybe_stored: Container[int] = ()
     is_plain = _are_plain(jobs)
@@ -45,6 +47,28 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
         return Submitted(len(jobs), existing, unknown, stored.holders, stored.replaced)
 
     return Verb("submit", VerbKind.SINGLE if is_plain else VerbKind.TRANSACTION, script)
+
+
+def _submit_one(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
+    """Insert a job without a key and without tags, as most submits are, by one statement."""
+    maybe_stored = False
+
+    def script() -> Script[Submitted]:
+        nonlocal maybe_stored
+        earlier, maybe_stored = maybe_stored, True
+        form = engine.submission.submit
+        if type(jobs) is FreshJob and jobs.is_untried:
+            jobs.is_untried = False  # before it is sent: a retry may find what was sent
+            form = engine.submission.submit_untried
+        [(new,)] = yield insertion(form, jobs)
+        if new:
+            return ONE_NEW
+        if earlier:
+            return Submitted(1, unknown=_ALONE)
+        maybe_stored = False  # seen before this attempt could store it
+        return Submitted(1, existing=_ALONE)
+
+    return Verb("submit", VerbKind.SINGLE, script)
 
 
 def store_fired(engine: Engine, jobs: Sequence[NewJob]) -> Script[list[NewJob]]:
