@@ -313,8 +313,8 @@ class Recorder:
         self.sent = []
 
     async def __call__(self, verb):
-        statement = next(verb.script())
-        self.sent.append(statement.params["queues"])
+        params = next(verb.script()).params
+        self.sent.append(params["queues"] if "queues" in params else [params["queue"]])
 
 
 async def test_the_first_announcement_is_immediate_and_the_last_is_never_dropped():

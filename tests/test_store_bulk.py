@@ -1,6 +1,5 @@
 """Bulk operations: acts on all jobs that match, batch by batch, by whichever process is there."""
 
-import dataclasses
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -388,7 +387,7 @@ async def test_an_operation_whose_batch_fails_holds_up_no_other(store, monkeypat
                 raise ZeroDivisionError("of a bug")
             return found
 
-        return dataclasses.replace(verb, script=script)
+        return replace(verb, script=script)
 
     monkeypatch.setattr(verbs, stage, breaking)
     ended = await store.bulk.advance(ALICE)

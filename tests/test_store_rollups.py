@@ -3,11 +3,11 @@
 import asyncio
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from pulsed.errors import InvalidOption
 from pulsed.model.rollup import (

@@ -116,7 +116,9 @@ class Pulse(CodeAround, AppDatabase):
         self.name = checked_name("name of the app", name)
         self._retention = checked_retention(retention)
         self._declarations = Declarations(imports)
-        self._client = Client(lambda: self.store, lambda: self.registry, self._arounds)
+        self._client = Client(
+            lambda: self._store or self.store, lambda: self.registry, self._arounds
+        )
 
     @classmethod
     def over(cls, store: Store, url: str) -> Pulse:

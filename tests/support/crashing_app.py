@@ -9,7 +9,6 @@ Handlers write what they do into the file JOURNAL, a line at a time, so that it 
 import asyncio
 import contextlib
 import ctypes
-import dataclasses
 import logging
 import os
 import resource
@@ -18,6 +17,8 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from pulsed import Backoff, Context, Pulse, Router
 from pulsed.engine.process import stop_signals as signals
@@ -202,7 +203,7 @@ def break_store(store: Store) -> None:
     async def dying_perform(verb: Verb[Any]) -> Any:
         if verb.name == "settle":
             script = verb.script
-            verb = dataclasses.replace(verb, script=lambda: halfway(script()))
+            verb = structs.replace(verb, script=lambda: halfway(script()))
         assert perform is not None
         return await perform(verb)
 

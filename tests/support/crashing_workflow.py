@@ -6,10 +6,11 @@ POINT is one of ``POINTS``. Steps write what they do into the file JOURNAL, whic
 """
 
 import asyncio
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from pulsed import Backoff, Context, Pulse, Router
 from pulsed.store.sql.statement import Rows
@@ -74,7 +75,7 @@ def break_store(store: SqlStore) -> None:
     async def dying_perform(verb: Verb[Any]) -> Any:
         if verb.name == "suspend":
             script = verb.script
-            verb = dataclasses.replace(verb, script=lambda: halfway(script()))
+            verb = structs.replace(verb, script=lambda: halfway(script()))
         answer = await perform(verb)
         die_at(after.get(verb.name, ""))
         return answer

@@ -5,12 +5,13 @@
 ``STATEMENT`` is the number of the batch's statement before which it dies; 0: after its commit.
 """
 
-import dataclasses
 import os
 import signal
 import sys
 from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from pulsed.engine.upkeep import bulk
 from pulsed.store.blocking import run_blocking
@@ -46,7 +47,7 @@ def main(url: str, bulk_id: str, batch: str, fatal: str) -> None:
         batches += is_batch
         if is_batch and batches == FATAL:
             script = verb.script
-            result = await perform(dataclasses.replace(verb, script=lambda: dying(script())))
+            result = await perform(structs.replace(verb, script=lambda: dying(script())))
             die()
             return result
         return await perform(verb)

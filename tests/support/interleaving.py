@@ -7,13 +7,14 @@ cannot be chosen until the other has let go of it, so what is left is what can r
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
+
+from msgspec import structs
 
 from pulsed.errors import TransientStorageError
 from pulsed.store.blocking import run_blocking
@@ -71,7 +72,7 @@ class Actor:
 
     async def _performing(self, verb: Verb[Any]) -> Any:
         script = verb.script
-        stopping = dataclasses.replace(verb, script=lambda: self._stopping(script(), verb.kind))
+        stopping = structs.replace(verb, script=lambda: self._stopping(script(), verb.kind))
         try:
             return await self._perform(stopping)
         except TransientStorageError as error:

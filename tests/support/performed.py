@@ -5,9 +5,10 @@ How much work something is can be counted on any machine, however busy; how long
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from typing import Any
+
+from msgspec import structs
 
 from pulsed.store.sql.statement import Rows, Sql, Statement
 from pulsed.store.sql_store.store import SqlStore
@@ -29,7 +30,7 @@ class Performed:
     async def _remembering(self, verb: Verb[Any]) -> Any:
         self.verbs[verb.name] += 1
         script = verb.script
-        watched = dataclasses.replace(verb, script=lambda: self._watch(verb.name, script()))
+        watched = structs.replace(verb, script=lambda: self._watch(verb.name, script()))
         return await self._perform(watched)
 
     def _watch(self, name: str, script: Script[Any]) -> Script[Any]:

@@ -90,14 +90,15 @@ def publish_enqueued(events: Events, jobs: Sequence[NewJob]) -> None:
     """Publish that jobs were stored, with the time of this process."""
     wanted = events.wanted
     if EnqueueCount in wanted:
-        events.publish(_counts(jobs))
+        if len(jobs) == 1 or type(jobs) is JobBatch:
+            events.publish([EnqueueCount(jobs[0].queue, jobs[0].topic, len(jobs))])
+        else:
+            events.publish(_counts(jobs))
     if JobEnqueued in wanted:
         at = datetime.now(UTC)
         events.publish([JobEnqueued(job.id, job.topic, job.queue, at) for job in jobs])
 
 
 def _counts(jobs: Sequence[NewJob]) -> list[EnqueueCount]:
-    if len(jobs) == 1 or isinstance(jobs, JobBatch):
-        return [EnqueueCount(jobs[0].queue, jobs[0].topic, len(jobs))]
     lanes = Counter((job.queue, job.topic) for job in jobs)
     return [EnqueueCount(*lane, count) for lane, count in lanes.items()]

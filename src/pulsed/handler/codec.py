@@ -72,6 +72,10 @@ class Codec:
         ]
         self._hints = {parameter.name: hints[parameter.name] for parameter in parameters}
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        self._all_by_position = (
+            len(parameters) if len(self._positional) == len(parameters) else None
+        )
+        """How many arguments there are, if all can be given by position."""
         self._required = [p.name for p in parameters if p.default is p.empty]
         struct = self._arguments_struct()
         self._arguments = msgspec.json.Decoder(struct, dec_hook=from_plain)
@@ -82,7 +86,21 @@ class Codec:
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         """Return the payload of a call; raises if the arguments do not fit the parameters."""
-        named = self.bind(args, kwargs)
+        if kwargs or len(args) != self._all_by_position:
+            return self._encode_named(self.bind(args, kwargs))
+        payload = encode_payload(self._payload, self._call(*args))
+        try:
+            arrived = self._arguments.decode(payload)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._unreadable(payload, error) from error
+        for name, sent, value in zip(self._positional, args, astuple(arrived), strict=True):
+            kind = type(sent)
+            if kind is not type(value) or kind not in EXACT:
+                self._refuse_different(name, sent, value)
+        return payload
+
+    def _encode_named(self, named: Mapping[str, Any]) -> str:
+        """Return the payload of a call that names some of its arguments, or leaves some out."""
         payload = encode_payload(self._payload, named)
         arrived = self._arguments_in(payload)
         for name, value in named.items():
@@ -108,7 +126,7 @@ class Codec:
 
     def _encoded_plain(self, calls: Sequence[tuple[Any, ...]]) -> list[str] | None:
         """Return the payloads of calls with all arguments and plain data; None for others."""
-        if self._has_objects or len(self._positional) < len(self._hints):
+        if self._has_objects or self._all_by_position is None:
             return None
         try:
             encoded = encode_plain(self._payload, list(starmap(self._call, calls)))
@@ -142,8 +160,6 @@ class Codec:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return all arguments by name, as a call of the function would bind them."""
-        if not kwargs and len(args) == len(self._hints) == len(self._positional):
-            return dict(zip(self._positional, args, strict=True))
         if len(args) > len(self._positional):
             raise InvalidArguments(
                 f"{self.topic!r} takes {len(self._positional)} positional arguments "

@@ -73,7 +73,8 @@ def blocking(
 
     @functools.wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        refuse_in_event_loop(twin)
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - see below
+            refuse_in_event_loop(twin)
         return run_blocking(method(self, *args, **kwargs))
 
     call.__name__ = _blocking_name(twin)

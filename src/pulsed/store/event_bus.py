@@ -62,7 +62,10 @@ class Events:
         if not events:
             return
         for subscriber, kinds, errors in self._subscriptions:
-            own = [each for each in events if type(each) in kinds]
+            if len(events) == 1:
+                own = events if type(events[0]) in kinds else ()
+            else:
+                own = [each for each in events if type(each) in kinds]
             if not own:
                 continue
             try:

@@ -69,4 +69,4 @@ class PostgresDriver(Driver):
         return translate(error, verb.action, self._own.address.where)
 
     def notification(self, queues: Iterable[str]) -> Verb[None]:
-        return notify(self._own.channel, queues)
+        return notify(self._own.channel, set(queues))

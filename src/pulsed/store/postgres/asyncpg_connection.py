@@ -26,13 +26,20 @@ class AsyncpgConnection(asyncpg.Connection):  # type: ignore[misc]
     is_overdue = False
     """Whether it was aborted for that."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._known: dict[str, Any] = {}
+        """What the driver knows of the statements that it has prepared, by their texts."""
+
     async def ask(self, sql: Sql, values: Sequence[Any], within: float | None = None) -> Rows:
         """Run a statement; ``within`` sets a timer of its own, for those whose seconds count.
 
         Once the driver has prepared a statement, it goes to the driver's protocol. What the driver
         does before, for each call, takes as long as sending it and reading the answer.
         """
-        known = self._stmt_cache.get((sql.text, asyncpg.Record, False))
+        known = self._known.get(sql.text)
+        if known is None or known.closed:
+            known = self._find(sql.text)
         if known is not None:
             try:
                 rows, status, _ = await self._protocol.bind_execute(
@@ -46,6 +53,14 @@ class AsyncpgConnection(asyncpg.Connection):  # type: ignore[misc]
         if sql.counted:
             return [(changed(await self.execute(sql.text, *values, timeout=within)),)]
         return await self.fetch(sql.text, *values, timeout=within)  # type: ignore[no-any-return]
+
+    def _find(self, text: str) -> Any:
+        """Return what the driver has in its cache for a statement, and keep it until that ends."""
+        self._known = {text: each for text, each in self._known.items() if not each.closed}
+        known = self._stmt_cache.get((text, asyncpg.Record, False))
+        if known is not None:
+            self._known[text] = known
+        return known
 
 
 async def connect(

@@ -22,13 +22,13 @@ class Slots:
     """
 
     def __init__(self, size: int) -> None:
-        self._free = size
+        self.free = size
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def take_free(self) -> bool:
         """Take a slot if one is free."""
-        if self._free:
-            self._free -= 1
+        if self.free:
+            self.free -= 1
             return True
         return False
 
@@ -54,7 +54,7 @@ class Slots:
             if not turn.done():
                 turn.set_result(None)
                 return
-        self._free += 1
+        self.free += 1
 
     async def __aenter__(self) -> Self:
         await self.take()
@@ -77,6 +77,16 @@ class LanePool:
         self._unclaimed: list[asyncio.Task[AsyncpgConnection]] = []
         """Connections being opened whose callers have been cancelled."""
         self._trimming: asyncio.TimerHandle | None = None
+
+    def take_ready(self) -> AsyncpgConnection | None:
+        """Take a free slot with a connection that is ready for use, if there are both."""
+        if self._idle and self.slots.free:
+            connection, since = self._idle[-1]
+            if not connection.is_closed() and time.monotonic() - since < IDLE_FOR_TOO_LONG:
+                self._idle.pop()
+                self.slots.free -= 1
+                return connection
+        return None
 
     def take_idle(self) -> AsyncpgConnection | None:
         """Return an idle connection, if there is one. The caller holds a slot."""

@@ -89,18 +89,18 @@ class LoopPool:
         """Run a verb on a connection of its lane; returns its value."""
         pool = self._lanes[lane_of(verb)]
         limit = TimeLimit(self._sessions.client_timeout(verb), is_urgent=verb.urgent)
-        if not pool.slots.take_free():
-            async with asyncio.timeout(limit.left()):
-                await pool.slots.take()
-        follow_up = None
+        connection = pool.take_ready() or await self._connected(pool, limit)
         try:
-            connection = pool.take_idle() or await self._opened(pool, limit)
-            answer = await self._run(pool, connection, verb, limit)
-            follow_up = verb.follow_up
+            self._overdue.watch(connection)
+            answer = await self._answering(connection, verb, limit)
+        except BaseException as error:
+            await self._failed(pool, connection, error, limit)
+            raise
         finally:
-            if follow_up is None:
-                pool.slots.give_back()
+            self._overdue.in_flight.discard(connection)
+        follow_up = verb.follow_up
         if follow_up is None:
+            pool.slots.give_back()
             pool.give_back(connection)
         elif follow_up.is_awaited:
             await self._follow_up(pool, connection, follow_up)
@@ -109,43 +109,53 @@ class LoopPool:
             await asyncio.sleep(0)  # so that it is sent before the caller goes on
         return answer
 
-    async def _opened(self, pool: LanePool, limit: TimeLimit) -> AsyncpgConnection:
+    async def _connected(self, pool: LanePool, limit: TimeLimit) -> AsyncpgConnection:
+        """Wait for a slot of a lane, and open a connection if none is idle then."""
+        async with asyncio.timeout(limit.left()):
+            await pool.slots.take()
         try:
-            return await pool.open(limit.left())
-        except Exception as error:
-            self._note(error)
+            return pool.take_idle() or await pool.open(limit.left())
+        except BaseException as error:
+            pool.slots.give_back()
+            if isinstance(error, Exception):
+                self._note(error)
             raise
 
-    async def _run(
-        self, pool: LanePool, connection: AsyncpgConnection, verb: Verb[T], limit: TimeLimit
-    ) -> T:
-        answering = self._answer(connection, verb, limit)
-        self._overdue.watch(connection)
+    async def _failed(
+        self,
+        pool: LanePool,
+        connection: AsyncpgConnection,
+        error: BaseException,
+        limit: TimeLimit,
+    ) -> None:
+        """Drop the connection of a verb that raised, and free its slot."""
         try:
-            if verb.urgent or not self.hosts.several:
-                return await answering
-            with self.watched(connection):
-                return await answering
-        except asyncio.CancelledError:
-            await pool.drop_cancelled(connection)
-            raise
-        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                await pool.drop_cancelled(connection)
+                return
             pool.drop(connection)
             self._note(error)
             if connection.is_overdue:
                 raise TimeoutError(f"no answer within {limit.seconds:g} s") from error
-            raise
         finally:
-            self._overdue.in_flight.discard(connection)
+            pool.slots.give_back()
 
-    def _answer(
+    def _answering(
         self, connection: AsyncpgConnection, verb: Verb[T], limit: TimeLimit
     ) -> Coroutine[Any, Any, T]:
         """Return what runs a verb's statements, in a transaction if it needs one."""
         opening = self._sessions.opening(verb)
         if opening is None:
-            return self._drive(connection, verb, limit)
-        return self._in_transaction(connection, verb, limit, opening)
+            answering = self._drive(connection, verb, limit)
+        else:
+            answering = self._in_transaction(connection, verb, limit, opening)
+        if verb.urgent or not self.hosts.several:
+            return answering
+        return self._watched(connection, answering)
+
+    async def _watched(self, connection: AsyncpgConnection, answering: Coroutine[Any, Any, T]) -> T:
+        with self.watched(connection):
+            return await answering
 
     async def _in_transaction(
         self, connection: AsyncpgConnection, verb: Verb[T], limit: TimeLimit, opening: str

@@ -9,8 +9,8 @@ begins when the first one has committed, without a round trip between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Generator, Sequence
+from typing import Any
 
 import psycopg
 from psycopg.errors import error_from_result
@@ -18,10 +18,9 @@ from psycopg.generators import execute, fetch, send
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
-from pulsed.store.postgres.psycopg_connection import Prepared, PsycopgConnection
-
-Value: TypeAlias = str | bytes | None
-"""A parameter: in the text format, or as bytes in the binary one."""
+from pulsed.store.postgres.psycopg_connection import PsycopgConnection
+from pulsed.store.postgres.values import arguments, text_of
+from pulsed.store.verbs.script import FollowUp
 
 MOST_PREPARED = 256
 """More than a program uses; further statements are sent unprepared."""
@@ -32,38 +31,28 @@ HAS_PIPELINE = psycopg.Pipeline.is_supported()
 _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
-class DirectCall(NamedTuple):
-    """A statement with its values; without ``prepared``, it is not prepared."""
-
-    text: str
-    values: Sequence[Value]
-    prepared: Prepared | None
-    failed: Callable[[BaseException], None] | None = None
-    """Gets the error of a follow-up, which its caller does not get."""
-
-
-def count(
-    connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall | None = None
-) -> int:
-    """Run a statement and return how many rows it changed."""
-    return _run(connection, call, follow_up).command_tuples or 0
-
-
 def counted_row(
-    connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall | None = None
+    connection: PsycopgConnection, text: str, values: Sequence[Any], follow_up: FollowUp | None
 ) -> tuple[int, *tuple[str | None, ...]]:
     """Run a statement that ``counts_itself`` and return its row: the number, then texts."""
-    result = _run(connection, call, follow_up)
+    result = run(connection, text, values, follow_up)
     encoding = connection.encoding
     number, *texts = (result.get_value(0, column) for column in range(result.nfields))
     return int(number or 0), *(None if each is None else each.decode(encoding) for each in texts)
 
 
-def _run(connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall | None) -> PGresult:
-    if follow_up is not None:
-        return _run_both(connection, call, follow_up)
-    _send(connection, call, _prepare(connection, call))
-    return _checked(connection, _answer(connection))
+def run(
+    connection: PsycopgConnection, text: str, values: Sequence[Any], follow_up: FollowUp | None
+) -> PGresult:
+    """Run a statement, with another transaction behind it if there is a follow-up."""
+    if follow_up is None:
+        _send(connection, text, values)
+        result = _answer(connection)
+    else:
+        result = _run_both(connection, text, values, follow_up)
+    if result.status not in _FINE:
+        raise error_from_result(result, encoding=connection.encoding)
+    return result
 
 
 def _answer(connection: PsycopgConnection) -> PGresult:
@@ -85,19 +74,24 @@ def _answer(connection: PsycopgConnection) -> PGresult:
     return results[-1]
 
 
-def _run_both(connection: PsycopgConnection, call: DirectCall, follow_up: DirectCall) -> PGresult:
+def _run_both(
+    connection: PsycopgConnection, text: str, values: Sequence[Any], follow_up: FollowUp
+) -> PGresult:
     """Run two transactions in one round trip; returns the result of the first."""
-    libpq = connection.pgconn
-    names = _prepare(connection, call), _prepare(connection, follow_up)
+    libpq, second = connection.pgconn, follow_up.statement
+    for each in (text, second.sql.text):  # no statement can be prepared in between
+        if connection.prepared is not None and each not in connection.prepared:
+            _prepare(connection, each)
     libpq.enter_pipeline_mode()
-    for each, name in zip((call, follow_up), names, strict=True):
-        _send(connection, each, name)
-        libpq.pipeline_sync()  # ends its transaction
+    _send(connection, text, values)
+    libpq.pipeline_sync()  # ends its transaction, and lets the server begin
+    _send(connection, second.sql.text, arguments(second, None))
+    libpq.pipeline_sync()
     result, other = connection.wait(_both_answers(libpq))
     libpq.exit_pipeline_mode()
-    if other.status not in _FINE and follow_up.failed is not None:
+    if other.status not in _FINE:
         follow_up.failed(error_from_result(other, encoding=connection.encoding))
-    return _checked(connection, result)
+    return result
 
 
 def _both_answers(libpq: PGconn) -> Generator[Any, Any, tuple[PGresult, PGresult]]:
@@ -110,43 +104,36 @@ def _both_answers(libpq: PGconn) -> Generator[Any, Any, tuple[PGresult, PGresult
     return results[0], results[1]
 
 
-def _prepare(connection: PsycopgConnection, call: DirectCall) -> bytes | None:
-    """Return the name of a prepared statement; None if it is to be sent unprepared."""
-    text, prepared = call.text, call.prepared
-    if prepared is None:
-        return None
-    name = prepared.get(text)
-    if name is None and len(prepared) < MOST_PREPARED:
-        name = b"pulsed_%d" % len(prepared)
-        connection.pgconn.send_prepare(name, text.encode(connection.encoding))
-        _checked(connection, connection.wait(execute(connection.pgconn))[-1])
-        prepared[text] = name
-    return name
-
-
-def _send(connection: PsycopgConnection, call: DirectCall, name: bytes | None) -> None:
+def _send(connection: PsycopgConnection, text: str, values: Sequence[Any]) -> None:
+    """Send a statement, prepared if that is allowed: bytes in the binary format, others as text."""
     encoding, formats = connection.encoding, None
     encoded: list[bytes | None] = []
-    for value in call.values:
-        if not isinstance(value, str):
-            encoded.append(value)
-        elif "\0" in value:  # libpq would end the text there
-            raise psycopg.DataError("PostgreSQL text cannot contain NUL")
-        else:
-            encoded.append(value.encode(encoding))
-    if bytes in map(type, call.values):
-        formats = [_format(value) for value in call.values]
+    for value in values:
+        written = value if type(value) is str else text_of(value)
+        if isinstance(written, str):
+            if "\0" in written:  # libpq would end the text there
+                raise psycopg.DataError("PostgreSQL text cannot contain NUL")
+            written = written.encode(encoding)
+        encoded.append(written)
+    if bytes in map(type, values):
+        formats = [Format.BINARY if type(value) is bytes else Format.TEXT for value in values]
+    prepared = connection.prepared
+    name = None if prepared is None else prepared.get(text) or _prepare(connection, text)
     if name is not None:
         connection.pgconn.send_query_prepared(name, encoded, formats)
     else:
-        connection.pgconn.send_query_params(call.text.encode(encoding), encoded, None, formats)
+        connection.pgconn.send_query_params(text.encode(encoding), encoded, None, formats)
 
 
-def _format(value: Value) -> Format:
-    return Format.BINARY if isinstance(value, bytes) else Format.TEXT
-
-
-def _checked(connection: PsycopgConnection, result: PGresult) -> PGresult:
+def _prepare(connection: PsycopgConnection, text: str) -> bytes | None:
+    """Prepare a statement and return its name; None if there are too many already."""
+    prepared = connection.prepared
+    if prepared is None or len(prepared) >= MOST_PREPARED:
+        return None
+    name = b"pulsed_%d" % len(prepared)
+    connection.pgconn.send_prepare(name, text.encode(connection.encoding))
+    result = connection.wait(execute(connection.pgconn))[-1]
     if result.status not in _FINE:
         raise error_from_result(result, encoding=connection.encoding)
-    return result
+    prepared[text] = name
+    return name

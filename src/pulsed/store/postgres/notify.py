@@ -16,7 +16,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any
 
 from pulsed.errors import StorageError
@@ -40,20 +40,24 @@ REMEMBERED = 1_000
 log = logging.getLogger("pulsed.store")
 
 # A transaction that notifies has a commit record, and would needlessly wait for the disk.
+_NO_WAIT = "SELECT set_config('synchronous_commit', 'off', true)"
 _NOTIFY = numbered(
-    "SELECT set_config('synchronous_commit', 'off', true), pg_notify(:channel::text, queue) "
-    "FROM unnest(:queues::text[]) AS queue",
+    f"{_NO_WAIT}, pg_notify(:channel::text, queue) FROM unnest(:queues::text[]) AS queue",
     counted=True,
 )
+_NOTIFY_ONE = numbered(f"{_NO_WAIT}, pg_notify(:channel::text, :queue::text)", counted=True)
 
 
 @verb(VerbKind.SINGLE, claim_lane=True)
-def notify(channel: str, queues: Iterable[str]) -> Script[None]:
+def notify(channel: str, queues: Collection[str]) -> Script[None]:
     """Notify the listeners of these queues."""
     yield _notification(channel, queues)
 
 
-def _notification(channel: str, queues: Iterable[str]) -> Statement:
+def _notification(channel: str, queues: Collection[str]) -> Statement:
+    if len(queues) == 1:  # a text is written and read in less time than an array
+        (queue,) = queues
+        return Statement(_NOTIFY_ONE, {"channel": channel, "queue": queue})
     return Statement(_NOTIFY, {"channel": channel, "queues": sorted(queues)})
 
 
@@ -125,7 +129,7 @@ class Notifier:
                     taken.add(queue)
                     self._last[queue] = now
                     self._owed.discard(queue)
-            if taken:
+            if len(self._last) > self._forget_at:
                 self._forget(now)
         return taken, is_burst
 
@@ -176,10 +180,9 @@ class Notifier:
 
     def _forget(self, now: float) -> None:
         """Drop announcements older than the debounce: the number of queue names is unbounded."""
-        if len(self._last) > self._forget_at:
-            recent = {name: at for name, at in self._last.items() if now - at < AT_MOST_EVERY}
-            self._last = recent
-            self._forget_at = max(REMEMBERED, 2 * len(recent))  # not at every submit
+        recent = {name: at for name, at in self._last.items() if now - at < AT_MOST_EVERY}
+        self._last = recent
+        self._forget_at = max(REMEMBERED, 2 * len(recent))  # not at every submit
 
     def _see_to_it(self) -> None:
         if self._thread is None:

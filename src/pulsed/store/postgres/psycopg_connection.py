@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
+from psycopg.pq import ConnStatus
 
 from pulsed.store.fork import Gate
 from pulsed.store.postgres import address as addresses
@@ -48,7 +49,8 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.prepared: Prepared = {}
+        self.prepared: Prepared | None = {}
+        """None behind a transaction pooler, where nothing is prepared."""
         self.encoding = self.info.encoding
         """Python's name of the client's encoding; nothing changes that later."""
         self._hears = _ear(self.fileno())
@@ -56,7 +58,7 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     @property
     def is_quiet(self) -> bool:
         """Whether there is no unread input, which on an idle session means that it was ended."""
-        return not self.closed and not self._hears(0)
+        return self.pgconn.status != ConnStatus.BAD and not self._hears(0)
 
     def hears_soon(self) -> bool:
         """Wait a moment for input; an interrupt cancels the statement, as in ``wait``."""

@@ -16,13 +16,13 @@ from psycopg import RawCursor
 from pulsed.errors import TransientStorageError
 from pulsed.store.postgres.address import PostgresOptions
 from pulsed.store.postgres.confirm import CONFIRM, found_done
-from pulsed.store.postgres.direct import HAS_PIPELINE, DirectCall, Value, count, counted_row
+from pulsed.store.postgres.direct import HAS_PIPELINE, counted_row, run
 from pulsed.store.postgres.errors import lost_the_server
 from pulsed.store.postgres.psycopg_connection import Connector, PsycopgConnection
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
 from pulsed.store.postgres.values import arguments, column_of, texts
 from pulsed.store.sql.statement import Rows, Statement
-from pulsed.store.verbs.script import FollowUp, Verb, drive
+from pulsed.store.verbs.script import FollowUp, Verb
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[], datetime]
@@ -106,39 +106,45 @@ class ThreadPool:
         """Keep a connection for the next verb, and close those idle for too long."""
         now = time.monotonic()
         with self._lock:
-            surplus = [one for one, since in self._idle if now - since > self.keep_idle]
-            if surplus:
-                self._idle = [kept for kept in self._idle if kept[0] not in surplus]
+            surplus = self._take_surplus(now) if self._idle else ()
             self._idle.append((connection, now))
         for one in surplus:
             self._drop(one)
 
+    def _take_surplus(self, now: float) -> Sequence[PsycopgConnection]:
+        """Remove and return those that were idle for too long. The caller has the lock."""
+        surplus = [one for one, since in self._idle if now - since > self.keep_idle]
+        self._idle = [kept for kept in self._idle if kept[0] not in surplus]
+        return surplus
+
     def _run_on(self, connection: PsycopgConnection, verb: Verb[T]) -> T:
-        opening = self._sessions.opening(verb, Lane.SYNC)
-        follow_up = verb.follow_up
-
-        def execute(statement: Statement) -> Rows:
-            nonlocal follow_up
-            sent_along = None
-            if follow_up is not None and opening is None and _can_lead(statement):
-                sent_along, follow_up = follow_up, None
-            rows = self._execute(connection, statement, sent_along)
-            if found_done(verb, statement, rows):
-                self._execute(connection, CONFIRM)
-            return rows
-
-        if opening is None:
-            answer = drive(verb.script(), execute)
-        else:
+        opening, follow_up = self._sessions.opening(verb, Lane.SYNC), verb.follow_up
+        if opening is not None:
             connection.execute(opening, prepare=False)
-            answer = drive(verb.script(), execute)
+        script = verb.script()
+        try:
+            statement = next(script)
+            while True:
+                sent_along = None
+                if follow_up is not None and opening is None and _can_lead(statement):
+                    sent_along, follow_up = follow_up, None
+                rows = self._execute(connection, statement, sent_along)
+                if found_done(verb, statement, rows):
+                    self._execute(connection, CONFIRM)
+                statement = script.send(rows)
+        except StopIteration as finished:
+            answer: T = finished.value
+        if opening is not None:
             connection.execute(self._sessions.closing(verb), prepare=False)
         if follow_up is not None:
-            try:
-                self._execute(connection, follow_up.statement)
-            except psycopg.Error as error:
-                follow_up.failed(error)
+            self._follow_up(connection, follow_up)
         return answer
+
+    def _follow_up(self, connection: PsycopgConnection, follow_up: FollowUp) -> None:
+        try:
+            self._execute(connection, follow_up.statement)
+        except psycopg.Error as error:
+            follow_up.failed(error)
 
     def _execute(
         self,
@@ -147,31 +153,16 @@ class ThreadPool:
         follow_up: FollowUp | None = None,
     ) -> Rows:
         """Run a statement; a follow-up goes with one that counts rows, in the same round trip."""
-        call, sql = self._call(connection, statement), statement.sql
-        sent_along = None
-        if follow_up is not None:
-            sent_along = self._call(connection, follow_up.statement, follow_up.failed)
+        sql, values = statement.sql, arguments(statement, self._clock, column_of)
         if sql.counted:
-            return [(count(connection, call, sent_along),)]
+            return [(run(connection, sql.text, values, follow_up).command_tuples or 0,)]
         if sql.counts_itself:
-            return [counted_row(connection, call, sent_along)]
+            return [counted_row(connection, sql.text, values, follow_up)]
         cursor, prepare = RawCursor(connection), self._options.prepared_statements
         cursor.execute(
-            *cursor_call(statement, call.values),
-            prepare=prepare and bool(call.values),
-            binary=True,
+            *cursor_call(statement, texts(values)), prepare=prepare and bool(values), binary=True
         )
         return cursor.fetchall() if cursor.rownumber is not None else []
-
-    def _call(
-        self,
-        connection: PsycopgConnection,
-        statement: Statement,
-        failed: Callable[[BaseException], None] | None = None,
-    ) -> DirectCall:
-        values = texts(arguments(statement, self._clock, column_of))
-        prepared = connection.prepared if self._options.prepared_statements else None
-        return DirectCall(statement.sql.text, values, prepared, failed)
 
     def _take(self, answer_timeout: float, *, urgent: bool) -> PsycopgConnection:
         while True:
@@ -192,6 +183,8 @@ class ThreadPool:
             cursor_factory=RawCursor,
             prepare_threshold=0 if self._options.prepared_statements else None,
         )
+        if not self._options.prepared_statements:
+            connection.prepared = None
         with self._lock:
             self._opened.add(connection)
         return connection
@@ -208,6 +201,6 @@ def _can_lead(statement: Statement) -> bool:
     return HAS_PIPELINE and (statement.sql.counted or statement.sql.counts_itself)
 
 
-def cursor_call(statement: Statement, values: Sequence[Value]) -> tuple[Any, ...]:
+def cursor_call(statement: Statement, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return the arguments of ``cursor.execute``."""
     return (statement.sql.text, values) if values else (statement.sql.text,)

@@ -36,7 +36,7 @@ def arguments(
 
 def texts(values: Sequence[Any]) -> list[Any]:
     """Return values in PostgreSQL's text format, and bytes as they are."""
-    return [value if type(value) is str else _text(value) for value in values]
+    return [value if type(value) is str else text_of(value) for value in values]
 
 
 def column_of(values: Sequence[Any]) -> list[Any] | bytes:
@@ -64,18 +64,19 @@ def _array(values: list[Any]) -> str:
 
 
 def _element(value: Any) -> str:
-    return _quoted(value) if isinstance(value, str) else str(_text(value) or "NULL")
+    return _quoted(value) if isinstance(value, str) else str(text_of(value) or "NULL")
 
 
 def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _text(value: Any) -> str | bytes | None:
-    if value is None or isinstance(value, (str, bytes)):
-        return value
+def text_of(value: Any) -> str | bytes | None:
+    """Return a value in PostgreSQL's text format, and bytes as they are."""
     if isinstance(value, UUID):
         return f"{value.int:032x}"
+    if value is None or isinstance(value, (str, bytes)):
+        return value
     if isinstance(value, list):
         return _array(value)
     if isinstance(value, bool):
