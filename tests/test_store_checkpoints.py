@@ -219,7 +219,7 @@ async def test_the_success_of_a_plain_job_is_one_statement(backend):
                 performed.append(statement)
                 rows = yield statement
 
-        object.__setattr__(verb, "script", counted)
+        verb.script = counted
         return await perform(verb)
 
     store.perform = counting

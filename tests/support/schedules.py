@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import structs
 
 from pulsed.engine.upkeep.scheduler import Scheduler, decide
 from pulsed.model.job import JobRow, NewJob
@@ -101,7 +102,7 @@ def after_statements(
     async def performing(asked: Verb[Any]) -> Any:
         if asked.name == verb:
             script = asked.script
-            asked = dataclasses.replace(asked, script=lambda: watched(script()))
+            asked = structs.replace(asked, script=lambda: watched(script()))
         return await perform(asked)
 
     setattr(store, "perform", performing)  # noqa: B010 - an instance's own method

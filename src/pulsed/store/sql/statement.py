@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
-from msgspec import Struct
-
 T = TypeVar("T")
 
 Row: TypeAlias = Sequence[Any]
@@ -40,8 +38,9 @@ class Sql:
     """The text for a batch of one row, if that is cheaper; its columns are then parameters."""
 
 
-class Statement(Struct):
-    """One statement to run. ``rows`` go in as a batch."""
+@dataclass(slots=True)
+class Statement:
+    """One statement to run. ``rows`` go in as a batch. Not frozen: one is made for every call."""
 
     sql: Sql
     params: Mapping[str, Any]
