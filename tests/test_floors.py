@@ -251,6 +251,19 @@ async def test_jobs_above_the_floors_come_before_a_full_scan_that_is_due(
     assert second.again_in is None
 
 
+async def test_a_full_scan_that_is_due_is_put_off_once(store: SqlStore, clock: Clock):
+    await store.submit([a_job(topic="here")])
+    clock.advance(60)
+    await claim_here(store)
+    late = await submit_late(store, clock, 30)
+    clock.advance(2 * FULL_SCAN_INTERVAL)
+    found = []
+    for _ in range(2):
+        await store.submit([a_job(topic="here")])
+        found.append([run.job_id for run in await claim_here(store)])
+    assert [late in ids for ids in found] == [False, True]
+
+
 async def test_a_full_scan_that_is_due_is_not_put_off_if_the_last_claim_found_nothing(
     store: SqlStore, clock: Clock
 ):

@@ -53,10 +53,10 @@ def claim_due(engine: Engine, wanted: Claim, limit: int, floors: Floors) -> Scri
     # Asked once: after a claim beside this one the answer may be another, and a scan would forget
     # the jobs that this one has leased.
     must_scan_fully = walk.must_scan_fully
-    if not must_scan_fully or walk.may_put_off:
+    if not must_scan_fully or floors.found_few:
         claimed = yield from _visit(engine, wanted, limit, walk)
         if claimed and must_scan_fully:  # they start first: the next claim, at once, scans
-            floors.is_put_off = True
+            floors.found_few = False
             return LeasedRows(claimed, again_in=0.0)
     if not claimed and (must_scan_fully or walk.may_scan_fully):
         claimed = yield from _full_scan(engine, wanted, limit, floors, walk)

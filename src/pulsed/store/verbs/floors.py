@@ -92,9 +92,9 @@ class Floors:
         self.is_governed = False
         """Whether a control governs the queue, as far as claims have seen."""
         self.found_few = False
-        """Whether the last claim has found jobs, but fewer than it asked for."""
-        self.is_put_off = False
-        """Whether a claim has left its full scan to the next one."""
+        """Whether the last claim has found jobs, but fewer than it asked for. Then those above the
+        floors come before a full scan that is due. Not if there may be none, because then that is
+        only one statement more; and not if there are many, because then it makes no difference."""
 
     def walk(self) -> Walk:
         """Begin a claim."""
@@ -103,6 +103,7 @@ class Floors:
     def forget(self) -> None:
         """Make the next claim a full scan: the last one failed, and how far it got is unknown."""
         self.scanned_at = None
+        self.found_few = False
 
 
 class Walk:
@@ -123,16 +124,6 @@ class Walk:
         return self._since_full_scan() >= max(
             FULL_SCAN_INTERVAL, FULL_SCAN_SHARE * self._floors.full_scan_took
         )
-
-    @property
-    def may_put_off(self) -> bool:
-        """Whether the jobs above the floors may come before a full scan that is due.
-
-        Not if there may be none, because then it is only one statement more; and not if there are
-        many, because then a job more or less before it makes no difference.
-        """
-        floors = self._floors
-        return floors.found_few and not floors.is_put_off and floors.scanned_at is not None
 
     @property
     def may_scan_fully(self) -> bool:
@@ -209,7 +200,6 @@ class Walk:
         """Store how long the full scan ``took``, which decides when the next one may be."""
         floors, took = self._floors, max(0.0, self.took)
         floors.scanned_at = self._began
-        floors.is_put_off = False
         self.is_surprising = floors.last_took == 0.0 and took > LONG_FULL_SCAN
         # The shorter of the last two: a busy event loop or a network stall is no long scan.
         floors.full_scan_took = min(took, floors.last_took)
