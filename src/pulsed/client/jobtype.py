@@ -136,13 +136,7 @@ class JobType(Generic[P, R_co]):
         # An id that exists must not be an error in the caller's own transaction.
         is_fresh = self._id is None and self._connection is None
         jobs: list[NewJob] = FreshJob((job,)) if is_fresh else [job]
-        (stored,), done = await submit(
-            client.store(),
-            jobs,
-            self._connection,
-            client.arounds.enqueues,
-            fresh_ids=self._id is None,
-        )
+        (stored,), done = await self._store(client, jobs)
         return Job(client, stored, handler, is_new=done is ONE_NEW or done.is_new(0))
 
     @overload

@@ -154,9 +154,12 @@ async def retrying(
     Retries are published on ``events``. Without ``busy``, StorageBusy is not retried.
     """
     give_up_at = None if within is None else time.monotonic() + within
-    retries = Retries(policy, what=what, events=events, give_up_at=give_up_at, busy=busy)
+    retries: Retries | None = None  # most attempts need none
     while True:
         try:
             return await attempt()
         except TransientStorageError as error:
+            retries = retries or Retries(
+                policy, what=what, events=events, give_up_at=give_up_at, busy=busy
+            )
             await retries.pause_after(error)
