@@ -75,6 +75,7 @@ def _full_scan(
     """Claim by a full scan, which ignores the floors; a suspect comes last."""
     walk.begin_full_scan()
     levels = yield Statement(engine.claiming.levels, {"queue": wanted.queue})
+    walk.levels_are_read()
     found = [priority for priority, *_ in levels if priority is not None]
     floors.saw_limited = any(limited for _, _, limited, _ in levels)
     walk.reset_floors(found)
@@ -90,11 +91,12 @@ def _full_scan(
         claimed = yield from _visit(engine, wanted, limit - len(suspect), walk)
     elif not found:  # the queue is empty, as it mostly is for an idle worker: the scan is complete
         walk.claimed([level.priority for level in walk.levels()], None, full=False)
-    if walk.took > LONG_FULL_SCAN:  # which may be the latency of a remote database: subtract it
+    round_trip = 0.0
+    if walk.took > LONG_FULL_SCAN:  # which may be the latency of a remote database
         asked = floors.clock()
         yield Statement(engine.reading.read_clock, {})
-        walk.took -= (2 if found else 1) * (floors.clock() - asked)
-    walk.end_full_scan()
+        round_trip = floors.clock() - asked
+    walk.end_full_scan(round_trip)
     return claimed + suspect
 
 

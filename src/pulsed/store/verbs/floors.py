@@ -113,6 +113,7 @@ class Walk:
         self._floors = floors
         self._began = began
         self._full_scan_began: float | None = None
+        self._levels_took = 0.0
         self.took = 0.0
         """Seconds that the full scan has taken."""
         self.is_surprising = False
@@ -138,6 +139,11 @@ class Walk:
     def begin_full_scan(self) -> None:
         """Start to time the full scan."""
         self._full_scan_began = self._floors.clock()
+
+    def levels_are_read(self) -> None:
+        """Time the first statement of the full scan, which begins where the second one does."""
+        if self._full_scan_began is not None:
+            self._levels_took = self._floors.clock() - self._full_scan_began
 
     def reset_floors(self, priorities: Iterable[int]) -> None:
         """Reset the floors of these priorities and of those known before."""
@@ -196,14 +202,23 @@ class Walk:
             self.claimed((), last, full=True)
         self.claimed(() if full else visited, None, full=full)
 
-    def end_full_scan(self) -> None:
-        """Store how long the full scan ``took``, which decides when the next one may be."""
-        floors, took = self._floors, max(0.0, self.took)
+    def end_full_scan(self, round_trip: float = 0.0) -> None:
+        """Store how long the full scan ``took``, which decides when the next one may be.
+
+        Each of its two statements also made a round trip to the database.
+        """
+        levels = max(0.0, self._levels_took - round_trip)
+        claiming = max(0.0, self.took - self._levels_took - round_trip)
+        floors, took = self._floors, levels + claiming
+        is_first_and_long = floors.last_took == 0.0 and took > LONG_FULL_SCAN
         floors.scanned_at = self._began
-        self.is_surprising = floors.last_took == 0.0 and took > LONG_FULL_SCAN
         # The shorter of the last two: a busy event loop or a network stall is no long scan.
         floors.full_scan_took = min(took, floors.last_took)
         floors.last_took = took
+        if is_first_and_long and min(levels, claiming) >= took / 4:  # both passed dead entries
+            self.was_long()
+        else:
+            self.is_surprising = is_first_and_long
 
     def was_long(self) -> None:
         """Count the duration of a surprising full scan: it really was long."""
