@@ -25,10 +25,23 @@ def lower_bounds(requirements: list[str]) -> list[str]:
     return [f"{match[1]}=={match[2]}" for match in found if match]
 
 
-def install(constraints: Path, *wanted: str) -> None:
-    """Install into the environment; a dependency that is there already stays as it is."""
-    command = [str(PYTHON), "-m", "pip", "install", "-q", "-c", str(constraints), *wanted]
-    subprocess.run(command, cwd=ROOT, check=True)
+def usual_versions(besides: list[str]) -> list[str]:
+    """Return the constraints of ``constraints.txt``, without those of packages in ``besides``.
+
+    Else pip would lift these again, where a tool depends on them too.
+    """
+    left_out = {each.partition("==")[0].lower() for each in besides}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.partition("==")[0].lower() not in left_out]
+
+
+def install(constraints: list[str], *wanted: str) -> None:
+    """Install into the environment; a dependency that is there already stays if it may."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "constraints.txt"
+        file.write_text("\n".join(constraints), encoding="utf-8")
+        command = [str(PYTHON), "-m", "pip", "install", "-q", "-c", str(file), *wanted]
+        subprocess.run(command, cwd=ROOT, check=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -40,11 +53,8 @@ def main(arguments: list[str]) -> int:
     bounds = lower_bounds(sum(extras.values(), start=project["dependencies"]))
     if not PYTHON.exists():
         venv.EnvBuilder(with_pip=True).create(VENV)
-    with tempfile.TemporaryDirectory() as folder:
-        lowest = Path(folder) / "lowest.txt"
-        lowest.write_text("\n".join(bounds), encoding="utf-8")
-        install(lowest, "-e", ".[all]")
-    install(ROOT / "constraints.txt", *tools)
+    install(bounds, "-e", ".[all]")
+    install(usual_versions(besides=bounds), *tools)
     command = [str(PYTHON), "-m", "pytest", "-W", OLD_TEST_CLIENT, *arguments]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
