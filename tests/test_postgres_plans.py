@@ -231,7 +231,7 @@ def test_neither_does_the_short_form(planner, analyzed):
     fill_with_foreign_jobs(planner, analyzed=analyzed)
     topics = Topics([a_policy(f"t{n}") for n in range(MANY_TOPICS)])
     place = {"priority": 0, "at": "-infinity", "last": UUID(int=0), "claimed": 0.0, "walked": 1e9}
-    params = {"names": topics.listed, "queue": "default", "most": OURS, "worker": UUID(int=1)}
+    params = {"names": topics.names, "queue": "default", "most": OURS, "worker": UUID(int=1)}
     plan = run_explained(planner, "claim_plain", params | place | topics.policies[0])
     (update,) = (node for node in plan if node["Node Type"] == "ModifyTable")
     assert update["Actual Rows"] == OURS

@@ -8,6 +8,7 @@ from typing import Any
 
 from pulsed.model.job import TopicPolicy
 from pulsed.model.timetable import EPOCH
+from pulsed.store.sql.insertion import as_json
 from pulsed.store.sql.jobs import LOWEST_ID
 from pulsed.store.sql.statement import Rows
 from pulsed.store.verbs.topics import Topics
@@ -153,7 +154,7 @@ def postgres_claims() -> Iterable[Case]:
 
 
 PLAIN: dict[str, Any] = CLAIM | {
-    "names": [TOPIC], "priority": 0, "at": EPOCH, "last": LOWEST_ID, "claimed": 60.0,
+    "names": as_json([TOPIC]), "priority": 0, "at": EPOCH, "last": LOWEST_ID, "claimed": 60.0,
     "walked": 60.0,
 }  # fmt: skip
 """A claim of the only priority in use."""

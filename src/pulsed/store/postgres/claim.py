@@ -34,7 +34,7 @@ def _claim_plain(
     params = {
         "worker": claim.worker_id,
         "queue": claim.queue,
-        "names": claim.topics.listed,
+        "names": claim.topics.names,
         "priority": level.priority,
         "at": level.at,
         "last": level.id,

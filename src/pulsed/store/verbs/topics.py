@@ -23,8 +23,7 @@ class Topics:
         if self.rules:
             self.unlimited = Topics([each for each in topics if each.limit is None])
         policies = {topic.topic: _policy(topic) for topic in topics}
-        self.listed = list(policies)
-        self.names = as_json(self.listed)
+        self.names = as_json(list(policies))
         self.as_json = as_json([{"t_topic": name} | fills for name, fills in policies.items()])
         different = {tuple(fills.values()): fills for fills in policies.values()}
         numbers = {values: number for number, values in enumerate(different)}
