@@ -131,7 +131,8 @@ class Runner:
         flight while the jobs of the last one run. It is a large one, or none.
         """
         here = len(self.runs) - len(self.in_processes) + unstarted
-        if not self._is_quick:
+        is_quick = self._quick >= max(QUICK_RUNS, self._slots) and self.processes is None
+        if not is_quick:
             return self._slots - here
         free = self._slots - (self._started - self._pace.running)
         ahead = self._ahead if free > 0 else 0
@@ -207,16 +208,12 @@ class Runner:
     @property
     def _started(self) -> int:
         """How many of them have started, and so have a slot."""
-        return self._here - len(self._ready)
+        return len(self.runs) - len(self.in_processes) - len(self._ready)
 
     @property
     def _surplus(self) -> int:
         """How many of them have no slot."""
         return max(0, self._here - self._slots)
-
-    @property
-    def _is_quick(self) -> bool:
-        return self._quick >= max(QUICK_RUNS, self._slots) and self.processes is None
 
     def _was_slow(self) -> None:
         """Claim no more ahead: a handler suspended, or takes its time."""

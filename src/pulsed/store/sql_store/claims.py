@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pulsed.errors import StorageError
+from pulsed.errors import StorageError, TransientStorageError
 from pulsed.model.job import TopicPolicy
 from pulsed.store.results import Assignments
-from pulsed.store.retrying import dequeue_retry_of, retrying
+from pulsed.store.retrying import Retries, dequeue_retry_of
 from pulsed.store.sql import rows as decode
 from pulsed.store.verbs import claim, queue_control
 from pulsed.store.verbs.claim import LeasedRows
@@ -96,19 +96,21 @@ class SqlClaims:
         self, verb: Verb[LeasedRows], worker_id: UUID, queue: str, floors: Floors
     ) -> Assignments:
         store = self._store
-
-        async def attempt() -> Assignments:
+        retries: Retries | None = None  # most claims need none
+        while True:
             try:
                 leased = await store.perform(verb)
                 jobs = decode.assignment.all(store.dialect, leased.rows, queue, worker_id)
-                return Assignments(jobs, again_in=leased.again_in)
-            except BaseException:  # whatever the error, the claim may have been committed
+                break
+            except BaseException as error:  # whatever the error, the claim may have been committed
                 store.doubtful_claims += 1
                 floors.forget()
-                raise
-
-        policy = dequeue_retry_of(store.options)
-        claimed = await retrying(policy, attempt, what=verb.action, events=store.events)
+                if not isinstance(error, TransientStorageError):
+                    raise
+                policy = dequeue_retry_of(store.options)
+                retries = retries or Retries(policy, what=verb.action, events=store.events)
+                await retries.pause_after(error)
+        claimed = Assignments(jobs, again_in=leased.again_in)
         if floors.is_governed:
             store.governed.claimed(queue, claimed)
         return claimed

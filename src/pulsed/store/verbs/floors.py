@@ -112,7 +112,9 @@ class Walk:
     def __init__(self, floors: Floors, began: float) -> None:
         self._floors = floors
         self._began = began
-        self._full_scan_began: float | None = None
+        self.is_full_scan = False
+        """Whether this claim ignores the floors."""
+        self._full_scan_began = began
         self._levels_took = 0.0
         self.took = 0.0
         """Seconds that the full scan has taken."""
@@ -131,19 +133,14 @@ class Walk:
         """Whether a full scan is affordable, if nothing is due above the floors."""
         return self._since_full_scan() >= FULL_SCAN_SHARE * self._floors.full_scan_took
 
-    @property
-    def is_full_scan(self) -> bool:
-        """Whether this claim ignores the floors."""
-        return self._full_scan_began is not None
-
     def begin_full_scan(self) -> None:
-        """Start to time the full scan."""
+        """Ignore the floors, and start to time the full scan."""
+        self.is_full_scan = True
         self._full_scan_began = self._floors.clock()
 
     def levels_are_read(self) -> None:
         """Time the first statement of the full scan, which begins where the second one does."""
-        if self._full_scan_began is not None:
-            self._levels_took = self._floors.clock() - self._full_scan_began
+        self._levels_took = self._floors.clock() - self._full_scan_began
 
     def reset_floors(self, priorities: Iterable[int]) -> None:
         """Reset the floors of these priorities and of those known before."""
@@ -181,7 +178,7 @@ class Walk:
         for priority in visited:
             if not (full and last is not None and priority <= last[0]):
                 self._floor(priority).walked = self._began
-        if self._full_scan_began is not None:
+        if self.is_full_scan:
             self.took = self._floors.clock() - self._full_scan_began
 
     def _floor(self, priority: int) -> Floor:
