@@ -322,7 +322,11 @@ class Server:
         if not isinstance(self._place, ScratchPostgres):
             return 0
         return len(
-            re.findall(r"LOG:  (?:statement|execute [^:]+): (?!BEGIN|COMMIT)", self._place.log)
+            re.findall(
+                r"LOG:  (?:statement|execute [^:]+): (?!BEGIN|.*\bCOMMIT$)",
+                self._place.log,
+                re.MULTILINE,
+            )
         )
 
     @property

@@ -32,7 +32,8 @@ class Scale:
     """Requests of each page of the dashboard; of a few, one moment of the machine is the p95."""
     kills: int = 3
     """Workers killed to see when their jobs run elsewhere."""
-    idle_seconds: float = 10.0
+    idle_seconds: float = 30.0
+    """Long enough for several ticks of the watchdog, each of several queries."""
     phase_seconds: float = 90.0
     """Of each phase under a steady load."""
     observed: int = 300_000

@@ -16,6 +16,7 @@ import pytest
 
 from pulsed.engine.upkeep.scheduler import decide
 from pulsed.errors import TransientStorageError
+from pulsed.model.control import ControlScope
 from pulsed.model.ids import new_job_id
 from pulsed.model.job import Status
 from pulsed.model.outcome import Failed, Succeeded
@@ -32,6 +33,7 @@ from tests.support.jobs import (
     ALICE,
     POLICIES,
     a_job,
+    a_policy,
     claim_one,
     one_attempt,
     row,
@@ -260,12 +262,34 @@ async def test_a_primary_that_has_lost_its_standby_hands_out_no_job(
     await store.aclose()
 
 
-@pytest.mark.usefixtures("admin")
-async def test_who_finds_nothing_to_do_waits_for_nobody(lonely: str):
+LIMITED = [a_policy(limit_name="api")]
+
+LOOKS: dict[str, Act] = {
+    "claim": lambda store: store.claim(ALICE, "default", POLICIES, 10),
+    "claim within limits": lambda store: store.claim(ALICE, "default", LIMITED, 10),
+    "claim of a paused queue": lambda store: store.claim(ALICE, "paused", POLICIES, 10),
+    "get": lambda store: store.get([new_job_id()]),
+    "expire": lambda store: store.expire(),
+    "cascade": lambda store: store.workflows.cascade(),
+    "prune": lambda store: store.prune({Status.CANCELLED: 60.0}, limit=10),
+    "prune schedules": lambda store: store.schedules.prune(60.0, limit=10),
+    "fold": lambda store: store.rollups.fold(keep=None, limit=10),
+}
+
+
+@pytest.mark.parametrize("how", ["async", "blocking"])
+@pytest.mark.parametrize("look", LOOKS)
+async def test_who_finds_nothing_to_do_waits_for_nobody(
+    lonely: str, local: PostgresStore, admin: Any, look: str, how: str
+):
     """An idle worker writes nothing, and keeps polling while the standby is down."""
-    store = a_store(lonely)
-    assert await store.claim(ALICE, "default", POLICIES, 10) == []
-    assert await store.get([new_job_id()]) == {}
+    await local.controls.pause(ControlScope.QUEUE, "paused")
+    store = a_store(lonely, migrate=False)
+    await store.applied_migrations()
+    looking = LOOKS[look](store)
+    if how == "blocking":
+        looking = asyncio.to_thread(run_blocking, looking)
+    assert await waits_for_the_standby(asyncio.create_task(looking), admin) == 0
     await store.aclose()
 
 

@@ -193,7 +193,8 @@ class Sessions:
 
     def closing(self, verb: Verb[Any]) -> str:
         """Return the SQL that commits a verb's transaction."""
-        return COMMIT_WRITTEN if verb.kind is VerbKind.TRANSACTION else COMMIT
+        acknowledges = verb.kind is VerbKind.TRANSACTION and not verb.looks_for_work
+        return COMMIT_WRITTEN if acknowledges else COMMIT
 
     def client_timeout(self, verb: Verb[Any]) -> float:
         """Return the client's timeout for a verb in seconds."""

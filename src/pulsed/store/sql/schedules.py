@@ -152,10 +152,10 @@ class ScheduleStatements(StatementGroup):
 
     @prepared()
     def next_due(self, d: Dialect) -> str:
-        """Read when the next schedule is due, after skipping the first ``skip``."""
-        return f"""SELECT next_run_at FROM {d.schedules}
+        """Read the clock, and when the next schedule is due after skipping the first ``skip``."""
+        return f"""SELECT {d.clock}, (SELECT next_run_at FROM {d.schedules}
             WHERE state = 'ACTIVE' AND next_run_at IS NOT NULL
-            ORDER BY next_run_at LIMIT 1 OFFSET :skip::int"""
+            ORDER BY next_run_at LIMIT 1 OFFSET :skip::int)"""
 
     @prepared(CURSOR)
     def advance(self, d: Dialect) -> str:

@@ -9,7 +9,7 @@ from pulsed.store.verbs.engine import Engine
 from pulsed.store.verbs.script import Script, VerbKind, verb
 
 
-@verb(VerbKind.TRANSACTION)
+@verb(VerbKind.TRANSACTION, looks_for_work=True)
 def expire(engine: Engine, limit: int) -> Script[tuple[list[Expired], Effects]]:
     """End up to ``limit`` expired jobs, except those that another session has locked."""
     found = yield Statement(engine.expiry.pick_expired, {"most": limit})

@@ -13,7 +13,6 @@ from pulsed.store.schedules import Due, Fire, FireMark
 from pulsed.store.sql import rows as decode
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.verbs.engine import Engine
-from pulsed.store.verbs.reads import clock
 from pulsed.store.verbs.script import Script, VerbKind, verb
 from pulsed.store.verbs.submit import store_fired
 
@@ -25,12 +24,10 @@ NO_ID = UUID(int=0)
 def due(engine: Engine, limit: int, skip: int) -> Script[Due]:
     """Read the due schedules, and when the next one is due."""
     found = yield Statement(engine.schedules.due, {"most": limit})
-    upcoming = yield Statement(engine.schedules.next_due, {"skip": skip})
-    now = yield from clock(engine)
+    [(now, upcoming)] = yield Statement(engine.schedules.next_due, {"skip": skip})
+    d = engine.dialect
     return Due(
-        decode.schedule.all(engine.dialect, found),
-        engine.dialect.time(upcoming[0][0]) if upcoming else None,
-        now,
+        decode.schedule.all(d, found), None if upcoming is None else d.time(upcoming), d.time(now)
     )
 
 

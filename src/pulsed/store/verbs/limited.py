@@ -119,7 +119,7 @@ def claim_limited(
 
         return (yield from governed(engine, wanted.queue, limit, floors, permitted))
 
-    return Verb("claim", VerbKind.TRANSACTION, script, claim_lane=True)
+    return Verb("claim", VerbKind.TRANSACTION, script, claim_lane=True, looks_for_work=True)
 
 
 def _claim(

@@ -62,7 +62,7 @@ def claim(
         tried = True
         return (yield from governed(engine, queue, limit, floors, inner))
 
-    return Verb("claim", VerbKind.TRANSACTION, script, claim_lane=True)
+    return Verb("claim", VerbKind.TRANSACTION, script, claim_lane=True, looks_for_work=True)
 
 
 def governed(

@@ -26,7 +26,7 @@ def take_turn(engine: Engine, length: float) -> Script[bool]:
     return bool((yield Statement(engine.retention.take_turn, {"length": length})))
 
 
-@verb(VerbKind.TRANSACTION)
+@verb(VerbKind.TRANSACTION, looks_for_work=True)
 def prune(
     engine: Engine,
     ages: Mapping[Status, float],

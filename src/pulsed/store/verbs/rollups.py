@@ -76,7 +76,7 @@ def record(
     return Verb("record_rollups", kind, script)
 
 
-@verb(VerbKind.TRANSACTION, name="fold_rollups")
+@verb(VerbKind.TRANSACTION, name="fold_rollups", looks_for_work=True)
 def fold(engine: Engine, keep: float | None, limit: int) -> Script[int]:
     """Move the minutes of recorders into rows of longer spans, and remove what is too old.
 

@@ -308,7 +308,7 @@ def delete(engine: Engine, app: str, name: str) -> Verb[bool]:
     return Verb("delete_schedule", VerbKind.TRANSACTION, script)
 
 
-@verb(VerbKind.TRANSACTION, name="prune_schedules")
+@verb(VerbKind.TRANSACTION, name="prune_schedules", looks_for_work=True)
 def prune(engine: Engine, age: float, limit: int) -> Script[int]:
     """Remove schedules that were not declared and have been done for ``age`` seconds."""
     [(count,)] = yield Statement(engine.schedules.prune, {"age": age, "most": limit})

@@ -57,6 +57,8 @@ class Verb(Struct, Generic[T]):
     """Waits for a locked row for two seconds and is not retried: its caller sends less instead."""
     claim_lane: bool = False
     """Uses the connections reserved for claims, so that they do not queue behind reports."""
+    looks_for_work: bool = False
+    """Acknowledges only what it has written: if it finds nothing to do, it waits for no standby."""
     follow_up: FollowUp | None = None
     """Runs when the verb has committed."""
 
@@ -73,6 +75,7 @@ def verb(
     urgent: bool = False,
     short_lock_wait: bool = False,
     claim_lane: bool = False,
+    looks_for_work: bool = False,
 ) -> Callable[[Callable[P, Script[T]]], Callable[P, Verb[T]]]:
     """Make a script's function return the verb; its name is the function's unless given.
 
@@ -92,6 +95,7 @@ def verb(
                 urgent=urgent,
                 short_lock_wait=short_lock_wait,
                 claim_lane=claim_lane,
+                looks_for_work=looks_for_work,
             )
 
         return make

@@ -55,7 +55,7 @@ def outcomes(engine: Engine, ids: Sequence[UUID]) -> Script[dict[UUID, JobOutcom
     return {job.id: job for job in jobs}
 
 
-@verb(VerbKind.TRANSACTION)
+@verb(VerbKind.TRANSACTION, looks_for_work=True)
 def cascade(engine: Engine, limit: int) -> Script[Cascaded]:
     """Cancel the children of a batch of parents that ended without success."""
     parents = yield Statement(engine.families.pick_cascades, {"most": limit})
