@@ -325,6 +325,7 @@ async def test_a_job_that_was_fenced_is_not_given_back(
         await in_status(store, job_id, Status.RUNNING)
         await first_tick(backend)
         leases, claimer = it.worker._leases, it.worker._claimer
+        await until(leases.shortest)  # the worker may not have heard of its claim yet
         claimer.stopping = True
         with monkeypatch.context() as silenced:
             silenced.setattr(store, "beat", unreachable)
