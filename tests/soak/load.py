@@ -10,6 +10,8 @@ from pulsed import Context, Pulse, Retention, Router
 from tests.chaos.load import ends_with_its_parent
 
 CONCURRENCY = 20
+LEASE = 5.0
+"""Seconds. The job of a killed worker waits for its end."""
 
 router = Router()
 _record = -1
@@ -25,18 +27,18 @@ def note(kind: str, ctx: Context, late: float = 0.0) -> None:
     os.write(_record, f"{kind} {ctx.job_id} {late:.6f}\n".encode())
 
 
-@router.job
+@router.job(lease=LEASE)
 async def steady(ctx: Context, due: float) -> None:
     """Says how long after it was due it has started."""
     note("job", ctx, time.monotonic() - due)
 
 
-@router.job
+@router.job(lease=LEASE)
 async def tick(ctx: Context) -> None:
     note("tick", ctx)
 
 
-@router.job
+@router.job(lease=LEASE)
 async def journey(ctx: Context, seconds: float) -> None:
     """Is in flight for so long."""
     await ctx.step(lambda: 1, name="departure")
