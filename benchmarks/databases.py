@@ -110,7 +110,8 @@ SELECT id FROM pulse_jobs WHERE id BETWEEN {first} AND {last} AND completed_at I
 ORDER BY id LIMIT 1
 """
 
-_FINISHED = "SELECT 1 FROM pulse_jobs WHERE id = {job} AND completed_at IS NOT NULL"
+# Not as a condition: the planner would scan all finished jobs, which it takes for few.
+_FINISHED = "SELECT completed_at IS NOT NULL FROM pulse_jobs WHERE id = {job}"
 
 
 class PostgresDatabase:
@@ -140,7 +141,8 @@ class PostgresDatabase:
         return found[0] if found else None
 
     def is_finished(self, job: UUID) -> bool:
-        return bool(self.connection.execute(_FINISHED.format(job="%s"), (job,)).fetchone())
+        [(finished,)] = self.connection.execute(_FINISHED.format(job="%s"), (job,)).fetchall()
+        return bool(finished)
 
     def drained(self, batch: Batch) -> Drained:
         query = _DRAINED.format(
@@ -202,7 +204,8 @@ class SqliteDatabase:
         return UUID(bytes=found[0]) if found else None
 
     def is_finished(self, job: UUID) -> bool:
-        return bool(self.connection.execute(_FINISHED.format(job="?"), (job.bytes,)).fetchone())
+        [(finished,)] = self.connection.execute(_FINISHED.format(job="?"), (job.bytes,)).fetchall()
+        return bool(finished)
 
     def drained(self, batch: Batch) -> Drained:
         query = _DRAINED.format(
