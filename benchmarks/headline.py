@@ -16,6 +16,8 @@ ENGINES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
 MANY = SLOTS[1]
 TIE = 0.02
 """What is closer than this to the rival is not called ahead."""
+NAMED = 3
+"""Rivals named for one figure; of more than these the closest are named, and the others counted."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,13 @@ class Rivalry:
         """Put some of the shares into words."""
         mine = results.find(self.workload, self.engine, self.ours, self.metric)
         assert mine is not None
-        those = ", ".join(f"{name} {_times(share)}" for name, share in shares.items())
-        own = f"{readable(mine.median)} {self.metric}"
-        return f"{self.what} on {ENGINES[self.engine]} ({own}): {those}"
+        named = list(shares.items()) if len(shares) <= NAMED else list(shares.items())[: NAMED - 1]
+        those = [f"{_times(share)} {name}" for name, share in named]
+        if others := list(shares.values())[len(named) :]:
+            those.append(f"{_number(others[0])} to {_times(others[-1])} {len(others)} others")
+        quantile, _, unit = self.metric.rpartition(" ")
+        own = f"{quantile} {readable(mine.median)} {unit}".strip()
+        return f"{self.what} on {ENGINES[self.engine]} ({own}) {', '.join(those)}"
 
 
 def _peers(engine: str) -> tuple[str, ...]:
@@ -54,7 +60,7 @@ def _peers(engine: str) -> tuple[str, ...]:
 
 RIVALRIES = (
     *(
-        Rivalry(f"drain, {MANY} slots,", "drain", engine, our_name(1, MANY), _peers(engine))
+        Rivalry(f"drain with {MANY} slots", "drain", engine, our_name(1, MANY), _peers(engine))
         for engine in ENGINES
     ),
     Rivalry("bulk enqueue", "bulk", "postgres", f"{PULSED} aenqueue_many", (GRAPHILE_MANY.title,)),
@@ -79,12 +85,16 @@ def headline(results: Results) -> str:
 
 
 def _times(share: float) -> str:
-    return f"{share:.2f} ×" if share < 10 else f"{share:.0f} ×"
+    return f"{_number(share)} ×"
+
+
+def _number(share: float) -> str:
+    return f"{share:.2f}" if share < 10 else f"{share:.0f}"
 
 
 def _ahead(results: Results) -> str:
     found = _sorted_out(results, ahead=True)
-    return f"**Ahead of other queues**: {found}." if found else ""
+    return f"**Ahead of other queues**, how many times as fast: {found}." if found else ""
 
 
 def _behind(results: Results) -> str:
@@ -118,18 +128,18 @@ def _ceiling(results: Results) -> str:
 def _shares(results: Results, engine: str) -> str:
     pairs: Iterable[tuple[str, str, str, str, str]] = (
         *(
-            (f"drain, {slots} slots,", "drain", our_name(1, slots), bare_name(engine, slots), "")
+            (f"drain with {slots} slots", "drain", our_name(1, slots), bare_name(engine, slots), "")
             for slots in reversed(SLOTS)
         ),
         ("enqueue", "enqueue", PULSED, BARE[engine], ""),
         ("aenqueue", "aenqueue", at_once(1), BARE_ASYNC[engine], ""),
         ("aenqueue_many", "bulk", f"{PULSED} aenqueue_many", BARE_MANY[engine], ""),
-        ("pick-up p50", "pickup", PULSED, BARE_PICKUP, "p50 ms"),
+        ("the time of a pick-up (p50)", "pickup", PULSED, BARE_PICKUP, "p50 ms"),
     )
     found = []
     for what, workload, ours, theirs, metric in pairs:
         mine = results.find(workload, engine, ours, metric or "jobs/s")
         share = ratio(mine, results.find(workload, engine, theirs, metric or "jobs/s"))
         if share is not None:
-            found.append(f"{what} {share:.2f} ×")
+            found.append(f"{share:.2f} × {what}")
     return f"{ENGINES[engine]} {', '.join(found)}" if found else ""

@@ -268,9 +268,25 @@ def test_the_headline_says_where_pulsed_is_ahead_and_where_it_is_not():
     ahead, behind, ceiling = headline(results).splitlines()
 
     times = "\N{MULTIPLICATION SIGN}"
-    assert f"(30 jobs/s): Procrastinate 3.00 {times}." in ahead
-    assert f"(30 jobs/s): PgQueuer 0.50 {times}, graphile-worker 1.00 {times}." in behind
-    assert f"PostgreSQL drain, 500 slots, 0.60 {times}." in ceiling
+    assert f"(30 jobs/s) 3.00 {times} Procrastinate." in ahead
+    assert f"(30 jobs/s) 0.50 {times} PgQueuer, 1.00 {times} graphile-worker." in behind
+    assert f"PostgreSQL 0.60 {times} drain with 500 slots." in ceiling
+
+
+def test_the_headline_names_the_closest_of_many_peers_and_counts_the_others():
+    results = beside_peers(
+        ("pulsed, 500 slots", 30.0),
+        ("Procrastinate", 1.0),
+        ("PgQueuer", 20.0),
+        ("graphile-worker", 25.0),
+        ("awa", 10.0),
+    )
+
+    ahead, *_ = headline(results).splitlines()
+
+    times = "\N{MULTIPLICATION SIGN}"
+    closest = f"1.20 {times} graphile-worker, 1.50 {times} PgQueuer"
+    assert ahead.endswith(f"{closest}, 3.00 to 30 {times} 2 others.")
 
 
 def test_the_page_opens_with_the_headline():
