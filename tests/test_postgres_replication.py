@@ -24,6 +24,7 @@ from pulsed.model.step import StepKind
 from pulsed.model.workflow import Record, Signal
 from pulsed.store import tokens
 from pulsed.store.blocking import run_blocking
+from pulsed.store.postgres.notify import notify
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.results import Submitted
 from pulsed.store.verbs.script import Verb, VerbKind
@@ -274,6 +275,8 @@ LOOKS: dict[str, Act] = {
     "prune": lambda store: store.prune({Status.CANCELLED: 60.0}, limit=10),
     "prune schedules": lambda store: store.schedules.prune(60.0, limit=10),
     "fold": lambda store: store.rollups.fold(keep=None, limit=10),
+    "notify": lambda store: store.perform(notify("pulsed", {"default"})),
+    "notify several": lambda store: store.perform(notify("pulsed", {"default", "mail"})),
 }
 
 

@@ -39,13 +39,11 @@ REMEMBERED = 1_000
 
 log = logging.getLogger("pulsed.store")
 
-# A transaction that notifies has a commit record, and would needlessly wait for the disk.
-_NO_WAIT = "SELECT set_config('synchronous_commit', 'off', true)"
+# A transaction that only notifies waits neither for the disk nor for a standby.
 _NOTIFY = numbered(
-    f"{_NO_WAIT}, pg_notify(:channel::text, queue) FROM unnest(:queues::text[]) AS queue",
-    counted=True,
+    "SELECT pg_notify(:channel::text, queue) FROM unnest(:queues::text[]) AS queue", counted=True
 )
-_NOTIFY_ONE = numbered(f"{_NO_WAIT}, pg_notify(:channel::text, :queue::text)", counted=True)
+_NOTIFY_ONE = numbered("SELECT pg_notify(:channel::text, :queue::text)", counted=True)
 
 
 @verb(VerbKind.SINGLE, claim_lane=True)
