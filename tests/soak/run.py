@@ -24,8 +24,8 @@ SCHEDULES = 10
 """Each fires once a second."""
 PATIENCE = 120.0
 DRAIN = 300.0
-"""Seconds in which the rest must drain. The job of a killed worker waits for its lease, for a tick of
-10 s, and for a grace after each gap between scans."""
+"""Seconds in which the rest must drain. The job of a killed worker waits for its lease, for a tick
+of 10 s, and for a grace after each gap between scans."""
 LEAST_KEPT = 60.0
 
 
