@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.schedules import (
     PAUSED,
     SECOND,
     a_spec,
+    after_statements,
     all_jobs,
     jobs_of,
     occurrences,
@@ -250,6 +252,42 @@ async def test_what_is_due_comes_with_the_longest_waiting_first(store, clock):
 
 async def test_without_schedules_nothing_is_next(store):
     assert (await store.schedules.due(10)).next_run_at is None
+
+
+async def test_schedules_left_to_others_are_read_only_beside_another_that_is_due(store, clock):
+    for name, seconds in (("left", 10), ("next", 20)):
+        await put(store, name, every=seconds * SECOND)
+    clock.advance(15)
+    due = await store.schedules.due(10, skip=1)
+    assert (due.rows, due.next_run_at) == ([], clock.after(5))
+    clock.advance(10)
+    due = await store.schedules.due(10, skip=1)
+    assert [row.name for row in due.rows] == ["left", "next"]
+
+
+@pytest.mark.embedded("counts statements")
+async def test_a_poll_that_finds_nothing_due_is_one_statement(store, clock):
+    statements = list[int]()
+    for number in (1, 2):
+        after_statements(store, "due_schedules", number, partial(statements.append, number))
+    await put(store)
+    assert (await store.schedules.due(10)).rows == []
+    assert statements == [1]
+    clock.advance(60)
+    assert len((await store.schedules.due(10)).rows) == 1
+    assert statements == [1, 2]
+
+
+@pytest.mark.embedded("acts between two statements")
+async def test_a_schedule_that_becomes_due_during_the_read_comes_with_the_next(store, clock):
+    for name, seconds in (("a", 10), ("b", 20)):
+        await put(store, name, every=seconds * SECOND)
+    clock.advance(15)
+    after_statements(store, "due_schedules", 1, partial(clock.advance, 10))
+    due = await store.schedules.due(10)
+    assert [row.name for row in due.rows] == ["a"]
+    assert due.now < clock.now
+    assert [row.name for row in (await store.schedules.due(10)).rows] == ["a", "b"]
 
 
 async def out_of_turn(store, row) -> UUID:

@@ -22,13 +22,19 @@ NO_ID = UUID(int=0)
 
 @verb(VerbKind.READ, name="due_schedules")
 def due(engine: Engine, limit: int, skip: int) -> Script[Due]:
-    """Read the due schedules, and when the next one is due."""
-    found = yield Statement(engine.schedules.due, {"most": limit})
-    [(now, upcoming)] = yield Statement(engine.schedules.next_due, {"skip": skip})
+    """Read the due schedules, unless only the first ``skip`` are due, and when the next one is."""
     d = engine.dialect
-    return Due(
-        decode.schedule.all(d, found), None if upcoming is None else d.time(upcoming), d.time(now)
-    )
+    [(clock, upcoming)] = yield Statement(engine.schedules.next_due, {"skip": skip})
+    now, next_run_at = d.time(clock), None if upcoming is None else d.time(upcoming)
+    if next_run_at is None or next_run_at > now:  # as mostly, for a worker that polls
+        return Due([], next_run_at, now)
+    found = decode.schedule.all(d, (yield Statement(engine.schedules.due, {"most": limit})))
+    return Due([row for row in found if _is_due(row, now)], next_run_at, now)
+
+
+def _is_due(row: ScheduleRow, now: datetime) -> bool:
+    """Whether a schedule was due when the clock was read; others come with the next read."""
+    return row.next_run_at is not None and row.next_run_at <= now
 
 
 @verb(VerbKind.TRANSACTION)
