@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
+from uuid import UUID
 
 import pytest
 
@@ -189,8 +191,52 @@ def test_jobs_beside_a_job_that_crashes_run_again(app: Pulse, sandbox: Sandbox, 
 
     jobs = work.enqueue_many([(n,) for n in range(5)])
     runs = sandbox.drain(crash=crash, concurrency=3)
-    assert [job.result() for job in jobs] == [0, 1, 2, 3, 4]
+    assert [job.result(timeout=10) for job in jobs] == [0, 1, 2, 3, 4]
     assert outcomes(runs).count("work succeeded") == 5
+
+
+def test_a_claim_that_outlives_its_worker_is_handed_back(
+    app: Pulse, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+):
+    """As in a database that commits what a process asked for just before it was killed."""
+    store, crashed = sandbox.app.store, asyncio.Event()
+    claim, held, read = store.claim, store.held, asyncio.Event()
+    claims, late = asyncio.Event(), list[asyncio.Task[Any]]()
+
+    async def after_the_crash(*asked: Any) -> Any:
+        await crashed.wait()
+        with contextlib.suppress(TimeoutError):  # its leases must not be read before this
+            await asyncio.wait_for(read.wait(), 0.2)
+        return await claim(*asked)
+
+    async def reading(worker_id: UUID) -> Any:
+        found = await held(worker_id)
+        read.set()
+        return found
+
+    async def claiming(*asked: Any) -> Any:
+        if not late and runs:
+            late.append(asyncio.create_task(after_the_crash(*asked)))
+            claims.set()
+            return await asyncio.shield(late[0])
+        return await claim(*asked)
+
+    monkeypatch.setattr(store, "claim", claiming)
+    monkeypatch.setattr(store, "held", reading)
+    runs: list[int] = []
+
+    @app.job
+    async def work(ctx: Context, n: int) -> int:
+        runs.append(n)
+        if n == 1:
+            return n  # its slot is free, so the next claim is sent
+        await claims.wait()
+        crashed.set()
+        return await ctx.step(abs, -n)
+
+    jobs = work.enqueue_many([(1,), (2,), (3,)])
+    sandbox.drain(crash="before_every_checkpoint", concurrency=2)
+    assert [job.refresh().status for job in jobs] == [Status.SUCCEEDED] * 3
 
 
 @pytest.mark.parametrize("crash", CRASHES)

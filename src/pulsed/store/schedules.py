@@ -150,8 +150,8 @@ class ScheduleStore(ABC):
     async def due(self, limit: int, *, skip: int = 0) -> Due:
         """Read the schedules whose cursor is due, the longest waiting first.
 
-        The first ``skip`` schedules are left to other processes: ``next_run_at`` ignores them, and no
-        rows are read if no other is due.
+        The first ``skip`` schedules are left to other processes: ``next_run_at`` ignores them, and
+        no rows are read if no other is due.
         """
 
     @abstractmethod

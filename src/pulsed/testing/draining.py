@@ -127,6 +127,7 @@ class _Plan:
             await worker.run()
             if not worker.has_died:
                 return
+            await process.calls_have_ended()
             held = await store.held(worker.id)
             worker.note_lost_answers(held)
             await store.settle([Report(lease, Released()) for lease in held])

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, TypeAlias, cast
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from pulsed.model.job import Assignment, Lease, NewJob, TopicPolicy
@@ -22,7 +22,10 @@ from pulsed.model.step import Checkpoint
 from pulsed.model.workflow import Record
 from pulsed.store.base import Store
 from pulsed.store.listener import Listener
+from pulsed.store.results import Accepted
 from pulsed.store.workflows import Transaction
+
+T = TypeVar("T")
 
 Crash: TypeAlias = Literal["after_every_checkpoint", "before_every_checkpoint"]
 """When a worker dies: as soon as a checkpoint is stored, or when it was about to be."""
@@ -61,11 +64,26 @@ class Process:
         self.faults = faults
         self.died = asyncio.Event()
         self.store = cast("Store", _MortalStore(store, self))
+        self._calls: set[asyncio.Future[Any]] = set()
 
     async def checkpoint(self, when: Crash, *where: Any) -> None:
         """Die here, if that is asked for and it is the first time at this place."""
         if self.died.is_set() or (self.faults.crash == when and self.faults.strikes(*where)):
             await self.die()
+
+    async def call(self, function: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
+        """Make a call that reaches the database even if the process dies meanwhile."""
+        if self.died.is_set():
+            await self.die()
+        call = asyncio.ensure_future(function(*args, **options))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return await asyncio.shield(call)
+
+    async def calls_have_ended(self) -> None:
+        """Wait for the calls in flight: only then it is known what the dead process has leased."""
+        if self._calls:
+            await asyncio.wait(self._calls)
 
     async def die(self) -> NoReturn:
         """End the worker: this call never returns, and neither does any later one."""
@@ -110,7 +128,7 @@ class _Deaf(Listener):
 
 
 class _MortalStore(_Mortal):
-    """A store whose claims can lose their leases."""
+    """A store whose claims can lose their leases, and whose calls may outlive their process."""
 
     def __init__(self, real: Store, process: Process) -> None:
         super().__init__(real, process)
@@ -125,7 +143,8 @@ class _MortalStore(_Mortal):
         self, worker_id: UUID, queue: str, topics: Sequence[TopicPolicy], limit: int
     ) -> list[Assignment]:
         """Claim jobs; those to lose their lease are handed back behind the worker's back."""
-        claimed: list[Assignment] = await self._real.claim(worker_id, queue, topics, limit)
+        asked = worker_id, queue, topics, limit
+        claimed: list[Assignment] = await self._process.call(self._real.claim, *asked)
         faults = self._process.faults
         robbed = [
             Report.of(job, Released())
@@ -135,6 +154,10 @@ class _MortalStore(_Mortal):
         if robbed:
             await self._real.settle(robbed)
         return claimed
+
+    async def settle(self, reports: Sequence[Report], *, within: float | None = None) -> Accepted:
+        """Report how runs have ended."""
+        return await self._process.call(self._real.settle, reports, within=within)
 
 
 class _MortalWorkflows(_Mortal):
