@@ -239,6 +239,31 @@ def test_a_claim_that_outlives_its_worker_is_handed_back(
     assert [job.refresh().status for job in jobs] == [Status.SUCCEEDED] * 3
 
 
+async def test_a_drain_that_is_cancelled_cancels_its_claim(
+    app: Pulse, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+):
+    claiming, ended = asyncio.Event(), list[str]()
+
+    async def claim(*_: Any) -> Any:
+        claiming.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("claim")
+
+    monkeypatch.setattr(sandbox.app.store, "claim", claim)
+
+    @app.job
+    async def work() -> None: ...
+
+    draining = asyncio.create_task(sandbox.adrain())
+    await claiming.wait()
+    draining.cancel()
+    await asyncio.wait([draining])
+    assert draining.cancelled()
+    assert ended == ["claim"]
+
+
 @pytest.mark.parametrize("crash", CRASHES)
 def test_signals_and_children_survive_crashes(app: Pulse, sandbox: Sandbox, crash: Crash):
     children: Counter[int] = Counter()

@@ -78,7 +78,13 @@ class Process:
         call = asyncio.ensure_future(function(*args, **options))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
-        return await asyncio.shield(call)
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            if not self.died.is_set():  # the drain was cancelled, and its calls with it
+                call.cancel()
+                await self.calls_have_ended()
+            raise
 
     async def calls_have_ended(self) -> None:
         """Wait for the calls in flight: only then it is known what the dead process has leased."""
