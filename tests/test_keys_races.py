@@ -6,18 +6,24 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
+from msgspec.structs import replace
+from psycopg.errors import InvalidSavepointSpecification
 
 from pulsed.errors import DuplicateKey, StorageError
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.outcome import Failed, Report, Succeeded
 from pulsed.store.base import Store
+from pulsed.store.blocking import run_blocking
+from pulsed.store.results import Submitted
 from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.keys import _replacements
 from pulsed.store.verbs.script import Verb, VerbKind
-from tests.support.backends import Backend
+from tests.support.backends import Backend, PostgresBackend
 from tests.support.guards import check
+from tests.support.interleaving import Act, Explorer, exploring
 from tests.support.jobs import (
     POLICIES,
     a_job,
@@ -123,6 +129,68 @@ async def test_replays_and_submits_of_one_key_leave_one_holder(stores):
     )
     assert [each for each in tried if isinstance(each, BaseException)] == []
     assert await holders(stores[0]) == Counter(k=1)
+
+
+class FreedMeanwhile:
+    """Two batches that share keys, of which one is freed while the first is being stored."""
+
+    def __init__(self, explorer: Explorer, *, same_id: bool) -> None:
+        self.explorer = explorer
+        self.same_id = same_id
+        """Whether two jobs of the first batch have one id."""
+
+    def prepare(self) -> list[Act]:
+        calm = self.explorer.calm
+        holder = run_blocking(running(calm, key="a"))
+        self.mine = [a_job(key="a"), a_job(key="b"), a_job(key="b"), a_job(key="c")]
+        if self.same_id:
+            self.mine[3] = replace(self.mine[3], id=self.mine[1].id)
+        self.others = [a_job(key="b"), a_job(key="a")]
+        self.answers = dict[str, Submitted]()
+
+        async def first(store: SqlStore) -> None:
+            self.answers["mine"] = await store.submit(self.mine)
+
+        async def second(store: SqlStore) -> None:
+            await settle(store, holder, Succeeded())
+            self.answers["others"] = await store.submit(self.others)
+
+        return [first, second]
+
+    def check(self) -> None:
+        for actor in self.explorer.actors:
+            actor.result()
+        assert [actor.deadlocks for actor in self.explorer.actors] == [0, 0]
+        for jobs, name in ((self.mine, "mine"), (self.others, "others")):
+            answer = self.answers[name]
+            given = [answer.holders.get(place, job.id) for place, job in enumerate(jobs)]
+            rows = run_blocking(self.explorer.calm.get(given))
+            for place, job in enumerate(jobs):
+                its = rows.get(given[place])
+                assert its is not None, "the answer names a job that was taken back"
+                assert its.key == job.key or self.same_id
+
+
+@pytest.mark.parametrize("same_id", [False, True])
+def test_batches_whose_keys_are_freed_meanwhile_do_not_deadlock(postgres_url, clock, same_id):
+    """In any order of their statements: what is inserted late is inserted in the order of keys."""
+    with exploring(PostgresBackend(postgres_url, clock)) as explorer:
+        race = FreedMeanwhile(explorer, same_id=same_id)
+        for _ in explorer.every_order(race.prepare, switches=3):
+            race.check()
+        assert explorer.orders > 30
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+async def test_a_batch_leaves_no_savepoint_in_the_callers_transaction(postgres_url, clock, jobs):
+    store = PostgresBackend(postgres_url, clock).open()
+    await store.migrate()
+    with psycopg.connect(postgres_url) as connection:
+        batch = [a_job(key=f"k{n}") for n in range(jobs)]
+        await asyncio.to_thread(run_blocking, store.joined(connection).submit(batch))
+        with pytest.raises(InvalidSavepointSpecification):
+            connection.execute("ROLLBACK TO SAVEPOINT pulsed_batch")
+    await store.aclose()
 
 
 # -- guards, by removal ---------------------------------------------------------------------------

@@ -14,6 +14,11 @@ from pulsed.model.outcome import Beat
 from pulsed.store.postgres.claim import claim_due
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.limited import PostgresLimitedStatements, claim_granted
+from pulsed.store.postgres.savepoint import (
+    RELEASE_SAVEPOINT,
+    RETURN_TO_SAVEPOINT,
+    SET_SAVEPOINT,
+)
 from pulsed.store.postgres.statements import (
     BETWEEN_PAYLOADS,
     PostgresClaimStatements,
@@ -113,6 +118,16 @@ class PostgresEngine(Engine):
     def lock_keys(self, keys: Iterable[tuple[str, str]]) -> Script[None]:
         slots = sorted({crc32("\0".join(key).encode()) % KEY_LOCKS for key in keys})
         yield Statement(self.submission.lock_keys, {"slots": slots})
+
+    def set_savepoint(self) -> Script[None]:
+        yield SET_SAVEPOINT
+
+    def return_to_savepoint(self) -> Script[bool]:
+        yield RETURN_TO_SAVEPOINT
+        return True
+
+    def release_savepoint(self) -> Script[None]:
+        yield RELEASE_SAVEPOINT
 
     def lock_queue(self, queue: str) -> Script[None]:
         slot = crc32(queue.encode()) - 2**31  # the range of an int

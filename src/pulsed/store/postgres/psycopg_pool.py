@@ -19,6 +19,7 @@ from pulsed.store.postgres.confirm import CONFIRM, found_done
 from pulsed.store.postgres.direct import HAS_PIPELINE, counted_row, run
 from pulsed.store.postgres.errors import lost_the_server
 from pulsed.store.postgres.psycopg_connection import Connector, PsycopgConnection
+from pulsed.store.postgres.savepoint import RETURN_TO_SAVEPOINT
 from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
 from pulsed.store.postgres.values import arguments, column_of, texts
 from pulsed.store.sql.statement import Rows, Statement
@@ -162,6 +163,8 @@ class ThreadPool:
         cursor.execute(
             *cursor_call(statement, texts(values)), prepare=prepare and bool(values), binary=True
         )
+        if statement is RETURN_TO_SAVEPOINT and connection.prepared:
+            connection.prepared.clear()  # the driver has deallocated them, too
         return cursor.fetchall() if cursor.rownumber is not None else []
 
     def _take(self, answer_timeout: float, *, urgent: bool) -> PsycopgConnection:

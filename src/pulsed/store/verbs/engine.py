@@ -185,6 +185,22 @@ class Engine(ABC):
         """Lock keys until the transaction ends, in the same order as every other batch."""
         yield from ()
 
+    def set_savepoint(self) -> Script[None]:
+        """Begin a part of the transaction that can be taken back."""
+        yield from ()
+
+    def return_to_savepoint(self) -> Script[bool]:
+        """Take back what was done since the savepoint, and release its locks; whether it did.
+
+        An engine with a single writer need not: nobody waits for its locks and holds others.
+        """
+        yield from ()
+        return False
+
+    def release_savepoint(self) -> Script[None]:
+        """Keep what was done since the savepoint."""
+        yield from ()
+
     def lock_queue(self, queue: str) -> Script[None]:  # noqa: ARG002
         """Lock a queue that a control governs until the transaction ends."""
         yield from ()

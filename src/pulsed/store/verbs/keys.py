@@ -49,6 +49,45 @@ class Conflict(NamedTuple):
     replaced_by: UUID | None
     """The job that replaced the holder's arguments last."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended since the insertion: nothing is in the job's way now."""
+        return not self.has_its_id and self.holder is None
+
+
+class _Batch:
+    """Jobs that are being stored, and what is known of them, by their positions."""
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.jobs = jobs
+        self.has_several_keys = len({(job.topic, job.key) for job in jobs if job.key}) > 1
+        self._in_order = sorted(range(len(jobs)), key=lambda n: (jobs[n].topic, jobs[n].key or ""))
+        self.stored = set[int]()
+        self.found = set[int]()
+        self.holders = dict[int, UUID]()
+        self.replaced = set[int]()
+
+    @property
+    def left(self) -> list[int]:
+        """The jobs of which nothing is known, in the order in which every caller inserts."""
+        known = self.stored | self.found | self.holders.keys()
+        return [n for n in self._in_order if n not in known]
+
+    def begin_again(self) -> None:
+        """Forget what was taken back, and what refers to it; the rest stays decided."""
+        taken_back = {self.jobs[n].id for n in self.stored}
+        self.found = {n for n in self.found if self.jobs[n].id not in taken_back}
+        self.holders = {
+            n: holder
+            for n, holder in self.holders.items()
+            if n not in self.replaced and holder not in taken_back
+        }
+        self.stored.clear()
+        self.replaced.clear()
+
+    def result(self) -> Stored:
+        return Stored(frozenset(self.found), self.holders, frozenset(self.replaced))
+
 
 def store(engine: Engine, jobs: Sequence[NewJob], insert: Insert) -> Script[Stored]:
     """Store jobs, in rounds until each is stored, or its conflict is resolved.
@@ -56,58 +95,65 @@ def store(engine: Engine, jobs: Sequence[NewJob], insert: Insert) -> Script[Stor
     They are inserted in the order of keys, as by every caller: two batches that share keys wait for
     one another and do not deadlock. Of two jobs with the same key the first is kept.
     """
-    left = sorted(range(len(jobs)), key=lambda n: (jobs[n].topic, jobs[n].key or ""))
+    batch = _Batch(jobs)
     changing = [(job.topic, job.key) for job in jobs if job.key and _may_change_holder(job)]
     if len(changing) > 1:  # holders are changed after others were inserted: not in that order
         yield from engine.lock_keys(changing)
-    found, holders, replaced = set[int](), dict[int, UUID](), set[int]()
+    if not batch.has_several_keys:
+        return (yield from _in_rounds(engine, batch, insert))
+    yield from engine.set_savepoint()
+    stored = yield from _in_rounds(engine, batch, insert)
+    yield from engine.release_savepoint()
+    return stored
+
+
+def _in_rounds(engine: Engine, batch: _Batch, insert: Insert) -> Script[Stored]:
+    jobs = batch.jobs
     for _ in range(MOST_ROUNDS):
+        left = batch.left
         missing = yield from insert(engine, [jobs[n] for n in left])
-        left = [n for place, n in enumerate(left) if place in missing]
-        if left:
-            stored = set(range(len(jobs))) - {*left} - found - holders.keys()
-            done = yield from _resolve(engine, jobs, left, stored)
-            found |= done.found
-            holders |= done.holders
-            replaced |= done.replaced
-            left = [n for n in left if n not in found and n not in holders]
-        if not left:
-            return Stored(frozenset(found), holders, frozenset(replaced))
-    job = jobs[left[0]]
+        batch.stored.update(n for place, n in enumerate(left) if place not in missing)
+        if missing:
+            yield from _resolve(engine, batch)
+        if not batch.left:
+            return batch.result()
+    job = jobs[batch.left[0]]
     raise StorageBusy(
         f"The key {job.key!r} of {job.topic!r} changed hands {MOST_ROUNDS} times while a job with "
         "it was being stored; nothing was stored. Try again."
     )
 
 
-def _resolve(
-    engine: Engine, jobs: Sequence[NewJob], left: list[int], stored: set[int]
-) -> Script[Stored]:
-    """Decide about jobs that were not inserted; one that the answer leaves out may be, now.
+def _resolve(engine: Engine, batch: _Batch) -> Script[None]:
+    """Decide about jobs that were not inserted; those that it leaves undecided may be, now.
 
-    ``stored`` are positions that were inserted before. If a job is refused, they are taken back:
-    in a caller's own transaction, nothing else would do that.
+    If a job is refused, those that were inserted are taken back: in a caller's own transaction,
+    nothing else would do that.
     """
-    conflicts = yield from _conflicts(engine, jobs, left)
+    jobs = batch.jobs
+    conflicts = yield from _conflicts(engine, jobs, batch.left)
+    batch.found.update(each.position for each in conflicts if each.has_its_id)
     of_keys = [each for each in conflicts if not each.has_its_id and each.holder]
-    lapsed = one_column(each.holder for each in of_keys if each.has_lapsed)
-    if lapsed:
-        yield Statement(engine.keys.release_lapsed, {}, lapsed)
     standing = [each for each in of_keys if not each.has_lapsed]
     for each in standing:
         if _is_refused(jobs[each.position], each):
-            if stored:
-                new = one_column(jobs[n].id for n in stored)
+            if batch.stored:
+                new = one_column(jobs[n].id for n in batch.stored)
                 yield Statement(engine.keys.withdraw, {}, new)
             raise _duplicate(jobs[each.position], each)
+        if each.holder and not _replaces(jobs[each.position]):
+            batch.holders[each.position] = each.holder
+    # To insert a freed key now would be out of order: who took it may wait for this batch.
+    is_late = batch.stored and batch.has_several_keys and any(each.is_over for each in conflicts)
+    if is_late and (yield from engine.return_to_savepoint()):
+        batch.begin_again()
+        return
+    lapsed = one_column(each.holder for each in of_keys if each.has_lapsed)
+    if lapsed:
+        yield Statement(engine.keys.release_lapsed, {}, lapsed)
     replaced = yield from _replace(engine, jobs, standing)
-    holders = {
-        each.position: each.holder
-        for each in standing
-        if each.holder and (each.position in replaced or not _replaces(jobs[each.position]))
-    }
-    found = frozenset(each.position for each in conflicts if each.has_its_id)
-    return Stored(found, holders, frozenset(replaced))
+    batch.holders.update(replaced)
+    batch.replaced.update(replaced)
 
 
 def _conflicts(engine: Engine, jobs: Sequence[NewJob], left: list[int]) -> Script[list[Conflict]]:
@@ -144,14 +190,14 @@ def _is_refused(job: NewJob, conflict: Conflict) -> bool:
 
 def _replace(
     engine: Engine, jobs: Sequence[NewJob], conflicts: Iterable[Conflict]
-) -> Script[set[int]]:
-    """Replace holders that have not started; returns the positions of jobs that did.
+) -> Script[dict[int, UUID]]:
+    """Replace holders that have not started; returns those that were, by the jobs' positions.
 
     Of several jobs for one holder the last one counts.
     """
     wanted = {each.holder: each for each in conflicts if _replaces(jobs[each.position])}
     if not wanted:
-        return set()
+        return {}
     new = [each for each in wanted.values() if each.is_unstarted]
     done = {each.holder for each in wanted.values() if not each.is_unstarted}  # by an earlier try
     if new:
@@ -159,9 +205,9 @@ def _replace(
         changed = yield Statement(engine.keys.replace, {}, rows)
         done |= {engine.dialect.uuid(job_id) for (job_id,) in changed}
     return {
-        each.position
+        each.position: each.holder
         for each in conflicts
-        if each.holder in done and _replaces(jobs[each.position])
+        if each.holder in done and each.holder and _replaces(jobs[each.position])
     }
 
 
