@@ -19,6 +19,7 @@ from tests.support.own_sessions import impatient, sessions
 from tests.support.programs import python
 from tests.support.raw_verbs import a_verb, both_drivers, perform
 from tests.support.transaction_pooler import pooled
+from tests.support.workers import handler, submit_with, until, working
 
 store = impatient
 ONCE = RetryPolicy.disabled()
@@ -62,6 +63,22 @@ def test_consecutive_event_loops_leave_nothing_behind(postgres_url, admin):
     )
     assert said.strip() == "16"
     assert sessions(admin) == set()
+
+
+async def test_heartbeats_take_their_connection_along_when_the_worker_ends(postgres_url, admin):
+    """Else a database of tests could not be dropped after a run that was long enough for one."""
+    store = PostgresStore(postgres_url)
+    release = asyncio.Event()
+
+    async def slow():
+        await release.wait()
+
+    await submit_with(store, "slow", {})
+    async with working(store, handler(slow, lease=1.0)):
+        await until(lambda: store._threads._opened)
+        release.set()
+    assert not store._threads._opened
+    await store.aclose()
 
 
 def test_a_store_that_is_forgotten_in_a_running_loop_closes_its_sessions(postgres_url, admin):

@@ -16,6 +16,7 @@ from pulsed.errors import StorageError
 from pulsed.model.ids import new_job_id
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import listen as postgres_listen
+from pulsed.store.postgres import notify as postgres_notify
 from pulsed.store.postgres.notify import AT_MOST_EVERY, REMEMBERED, Notifier
 from pulsed.store.postgres.session import Lane
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
@@ -442,6 +443,21 @@ class Failing(Recorder):
         await super().__call__(verb)
         if len(self.sent) == 2:
             raise self.error
+
+
+async def test_the_thread_takes_its_connection_along_when_it_ends(
+    opened, postgres_url, monkeypatch
+):
+    """Else a database of tests could not be dropped after an event loop has enqueued in it."""
+    store = opened()
+    async with heard_on(postgres_url, "pulsed") as heard:
+        store.owe_hint({"a"})
+        thread = store._notifier._thread
+        monkeypatch.setattr(postgres_notify, "LINGER", 0.01)
+        await asyncio.to_thread(thread.join, WITHIN)
+        await until(lambda: heard == ["a"])
+    assert not thread.is_alive()
+    assert not store._threads._opened
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -103,6 +103,9 @@ class Answering:
             raise TransientStorageError("away")
         return dict.fromkeys(leases, Beat.OK)
 
+    def thread_ends(self) -> None:
+        """Has no connection."""
+
 
 def some_leases(store: Any) -> Leases:
     return Leases(store, lambda _: None, lambda *_: None)

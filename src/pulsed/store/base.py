@@ -405,6 +405,9 @@ class Store(Submitter):
     async def check(self) -> Mapping[str, str]:
         """Return the facts that ``doctor`` checks: the database's version, settings, schema."""
 
+    def thread_ends(self) -> None:
+        """Close what the calling thread, one of pulsed's own, has opened: it is about to end."""
+
     @abstractmethod
     async def aclose(self) -> None:
         """Close the running loop's connections and the blocking ones."""

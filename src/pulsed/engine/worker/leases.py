@@ -232,6 +232,7 @@ class Leases:
     def _beat_until_stopped(self) -> None:
         while self._wait_for_next_beat():
             self.attempt()
+        self._store.thread_ends()
 
     def attempt(self) -> None:
         """Beat once, log a failure, and set the time of the next beat."""

@@ -101,7 +101,7 @@ class EncodedStore(_Around[Store]):
             "delete", "doubtful_claims", "due_queues", "events", "expedite", "expire", "held",
             "hint_soon", "is_remote", "listen", "now", "places", "prunable",
             "prune", "publish_listening", "replay", "retire", "running", "take_turn",
-            "watchdog", "withdraw", "worker", "workers",
+            "thread_ends", "watchdog", "withdraw", "worker", "workers",
         }
     )  # fmt: skip
 

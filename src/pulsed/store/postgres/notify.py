@@ -67,9 +67,11 @@ class Notifier:
         channel: str,
         perform: Callable[[Verb[None]], Coroutine[Any, Any, None]],
         clock: Callable[[], float] = time.monotonic,
+        thread_ends: Callable[[], None] = lambda: None,
     ) -> None:
         self._channel = channel
         self._perform = perform
+        self._thread_ends = thread_ends
         self._clock = clock
         self.forget_inherited()
 
@@ -202,6 +204,7 @@ class Notifier:
                     self._changed.notify_all()
         finally:
             self._leave()
+            self._thread_ends()
 
     def _leave(self) -> None:
         """Have the next announcement start a new thread, whatever ended this one."""

@@ -46,6 +46,8 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     """Seconds that a statement may take."""
     is_replaced: Callable[[], bool] | None = None
     """Whether another host has replaced its own, if there are several."""
+    opened_by = 0
+    """The thread that has opened it; any other may use it later."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

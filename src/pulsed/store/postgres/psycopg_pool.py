@@ -86,6 +86,19 @@ class ThreadPool:
         for connection, _ in idle:
             self._drop(connection)
 
+    def thread_ends(self) -> None:
+        """Close what the calling thread has opened.
+
+        Nothing else might use the pool: a session that stays keeps a test's database from being
+        dropped.
+        """
+        here = threading.get_ident()
+        with self._lock:
+            own = [each for each, _ in self._idle if each.opened_by == here]
+            self._idle = [kept for kept in self._idle if kept[0].opened_by != here]
+        for connection in own:
+            self._drop(connection)
+
     def _run(self, verb: Verb[T]) -> T:
         try:
             answer_timeout = self._sessions.client_timeout(verb)
@@ -188,6 +201,7 @@ class ThreadPool:
         )
         if not self._options.prepared_statements:
             connection.prepared = None
+        connection.opened_by = threading.get_ident()
         with self._lock:
             self._opened.add(connection)
         return connection

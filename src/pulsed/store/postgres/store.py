@@ -81,7 +81,9 @@ class PostgresStore(SqlStore, ForkAware):
         self._listeners: list[tuple[set[str], Wake]] = []
         self._channels: list[ChannelListener] = []
         self.channel = f"pulsed_{options.schema}" if options.schema else "pulsed"
-        self._notifier = Notifier(self.channel, self.perform)
+        self._notifier = Notifier(
+            self.channel, self.perform, thread_ends=self._threads.thread_ends
+        )
         self.same_database = SameDatabase(self.address, lambda: self.perform(identity()))
         watch_forks(self)
         weakref.finalize(self, _let_go, self._loops, self._threads)
@@ -253,6 +255,9 @@ class PostgresStore(SqlStore, ForkAware):
             "schema": str(max((row.version for row in applied), default=0)),
             "wake_up": "polling" if self._listen_at is None else "LISTEN/NOTIFY",
         }
+
+    def thread_ends(self) -> None:
+        self._threads.thread_ends()
 
     async def aclose(self) -> None:
         await self._notifier.flush()
