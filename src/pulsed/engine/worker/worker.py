@@ -72,8 +72,9 @@ from pulsed.wording import counted
 
 log = logging.getLogger("pulsed.worker")
 
-MOST_UNREPORTED = 500
-"""Unsettled outcomes, beyond its slots, at which a worker stops claiming: backpressure."""
+MOST_UNREPORTED = 1000
+"""Unsettled outcomes, beyond its slots, at which a worker stops claiming: backpressure. As many as
+are claimed ahead: while one report is in flight, the jobs of the next two claims end."""
 
 
 class Exit(Enum):

@@ -81,9 +81,7 @@ class PostgresStore(SqlStore, ForkAware):
         self._listeners: list[tuple[set[str], Wake]] = []
         self._channels: list[ChannelListener] = []
         self.channel = f"pulsed_{options.schema}" if options.schema else "pulsed"
-        self._notifier = Notifier(
-            self.channel, self.perform, thread_ends=self._threads.thread_ends
-        )
+        self._notifier = Notifier(self.channel, self.perform, thread_ends=self._threads.thread_ends)
         self.same_database = SameDatabase(self.address, lambda: self.perform(identity()))
         watch_forks(self)
         weakref.finalize(self, _let_go, self._loops, self._threads)
