@@ -12,6 +12,7 @@ from pulsed.model.job import Lease, NewJob
 from pulsed.model.job_batch import JobBatch
 from pulsed.model.outcome import Beat
 from pulsed.store.postgres.claim import claim_due
+from pulsed.store.postgres.confirm import CONFIRM
 from pulsed.store.postgres.dialect import PostgresDialect
 from pulsed.store.postgres.limited import PostgresLimitedStatements, claim_granted
 from pulsed.store.postgres.savepoint import (
@@ -118,6 +119,9 @@ class PostgresEngine(Engine):
     def lock_keys(self, keys: Iterable[tuple[str, str]]) -> Script[None]:
         slots = sorted({crc32("\0".join(key).encode()) % KEY_LOCKS for key in keys})
         yield Statement(self.submission.lock_keys, {"slots": slots})
+
+    def confirm(self) -> Script[None]:
+        yield CONFIRM
 
     def set_savepoint(self) -> Script[None]:
         yield SET_SAVEPOINT

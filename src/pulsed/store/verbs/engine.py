@@ -185,6 +185,10 @@ class Engine(ABC):
         """Lock keys until the transaction ends, in the same order as every other batch."""
         yield from ()
 
+    def confirm(self) -> Script[None]:
+        """Have the answer of a verb without a transaction be as durable as what it has read."""
+        yield from ()
+
     def set_savepoint(self) -> Script[None]:
         """Begin a part of the transaction that can be taken back."""
         yield from ()

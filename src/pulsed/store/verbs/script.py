@@ -24,7 +24,7 @@ class VerbKind(Enum):
 
     READ = "read"
     SINGLE = "single"
-    """One writing statement, perhaps reads after it: it commits by itself."""
+    """Statements of which each commits by itself: mostly one that writes, perhaps reads after it."""
     TRANSACTION = "transaction"
 
 

@@ -28,7 +28,7 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
         return _submit_one(engine, jobs)
     every = range(len(jobs))
     maybe_stored: Container[int] = ()
-    is_plain = _are_plain(jobs)
+    is_plain, is_alone = _are_plain(jobs), _is_alone(jobs)
 
     def script() -> Script[Submitted]:
         nonlocal maybe_stored
@@ -40,13 +40,16 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
             stored = Stored(found)
         else:
             stored = yield from _store(engine, jobs)
+            if is_alone and (stored.found or stored.holders):
+                yield from engine.confirm()
         unknown = frozenset(position for position in stored.found if position in earlier)
         existing = stored.found - unknown
         if existing:  # seen before this attempt could store them
             maybe_stored = frozenset(every) - existing
         return Submitted(len(jobs), existing, unknown, stored.holders, stored.replaced)
 
-    return Verb("submit", VerbKind.SINGLE if is_plain else VerbKind.TRANSACTION, script)
+    kind = VerbKind.SINGLE if is_plain or is_alone else VerbKind.TRANSACTION
+    return Verb("submit", kind, script)
 
 
 def _submit_one(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
@@ -115,6 +118,15 @@ def _are_plain(jobs: Sequence[NewJob]) -> bool:
         if job.key is not None or job.tags:
             return False
     return True
+
+
+def _is_alone(jobs: Sequence[NewJob]) -> bool:
+    """Whether it is a job with which nothing else is written, but perhaps its key released.
+
+    It takes its key or it does not, by one statement; what is read or released then is true and
+    lapsed without it, too.
+    """
+    return len(jobs) == 1 and not jobs[0].tags and jobs[0].on_duplicate != OnDuplicate.REPLACE
 
 
 def has_a_key(jobs: Sequence[NewJob]) -> bool:
