@@ -6,40 +6,57 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from pulsed import Pulse
-from pulsed.errors import PulsedError, TransientStorageError
+from pulsed.errors import DuplicateKey, PulsedError, TransientStorageError
 from pulsed.model.job import NewJob
+from pulsed.model.job_batch import FreshJob, in_place_of
+from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.base import Store
 from pulsed.store.results import Submitted
-from pulsed.store.submit_group import MOST_IN_FLIGHT, WORTH_HALVING, SubmitGroup
+from pulsed.store.submit_group import (
+    MOST_IN_FLIGHT,
+    WORTH_HALVING,
+    Submit,
+    SubmitGroup,
+    may_be_contended,
+)
 from tests.support.jobs import a_job
+from tests.support.servers import ServerThread
+from tests.support.waiting import PATIENCE
 
 CALLERS = 40
 
 
 @pytest.fixture
 def add(app: Pulse) -> Any:
-    @app.job
-    def add(a: int) -> int:
-        return a
+    return app.job(added)
 
-    return add
+
+def added(a: int) -> int:
+    """Do nothing."""
+    return a
 
 
 @pytest.fixture
 def sizes(app: Pulse, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many jobs each submit of the app's store had."""
     sizes: list[int] = []
-    submit = app.store.submit
+    for name in ("submit", "submit_unless_locked"):
+        monkeypatch.setattr(app.store, name, counting(sizes, getattr(app.store, name)))
+    return sizes
+
+
+def counting(sizes: list[int], submit: Submit) -> Submit:
+    """Note the size of each submit."""
 
     async def counted(jobs: Sequence[NewJob]) -> Submitted:
         sizes.append(len(jobs))
         return await submit(jobs)
 
-    monkeypatch.setattr(app.store, "submit", counted)
-    return sizes
+    return counted
 
 
 async def test_concurrent_enqueues_are_stored_together(app: Pulse, add: Any, sizes: list[int]):
@@ -60,12 +77,110 @@ async def test_a_single_caller_waits_for_no_other(add: Any, sizes: list[int]):
     assert not any("SubmitGroup" in name for name in names)
 
 
-async def test_jobs_with_keys_and_batches_are_stored_apart(add: Any, sizes: list[int]):
-    keyed = (add.using(key="same").aenqueue(n) for n in range(5))
-    many = (add.aenqueue_many([(n,), (n,)]) for n in range(5))
-    jobs = (await asyncio.gather(*keyed, *many))[:5]
-    assert sorted(sizes) == [1] * 5 + [2] * 5
+async def test_batches_are_stored_apart(add: Any, sizes: list[int]):
+    await asyncio.gather(*(add.aenqueue_many([(n,), (n,)]) for n in range(5)))
+    assert sizes == [2] * 5
+
+
+# -- jobs that may have to wait for others ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["key", "id"])
+async def test_jobs_with_keys_or_ids_of_the_callers_are_stored_together(
+    app: Pulse, add: Any, sizes: list[int], how: str
+):
+    names = [uuid4() for _ in range(CALLERS)]
+    jobs = await asyncio.gather(
+        *(add.using(**{how: str(name)}).aenqueue(n) for n, name in enumerate(names))
+    )
+    if not app.store.is_remote:  # there the server does
+        assert sum(sizes) == CALLERS
+        assert len(sizes) <= 2 * MOST_IN_FLIGHT + 1
+    assert all(job.is_new for job in jobs)
+    stored = {job.id: job.row.payload for job in await app.jobs.alist(limit=CALLERS + 1)}
+    assert stored == {job.id: f'{{"a":{n}}}' for n, job in enumerate(jobs)}
+
+
+async def test_a_key_that_is_held_concerns_its_own_caller_alone(app: Pulse, add: Any):
+    held = await add.using(key="held").aenqueue(-1)
+    keys = ["held" if n in {7, 23} else f"free-{n}" for n in range(CALLERS)]
+    for behaviour in ("return", "raise", "replace"):
+        add_so = add.using(on_duplicate=behaviour)
+        done: list[Any] = await asyncio.gather(
+            *(add_so.using(key=key).aenqueue(n) for n, key in enumerate(keys)),
+            return_exceptions=True,
+        )
+        for n, each in enumerate(done):
+            if n in {7, 23} and behaviour == "raise":
+                assert isinstance(each, DuplicateKey)
+                assert each.job_id == held.id
+            elif n in {7, 23}:
+                assert (each.id, each.is_new) == (held.id, False)
+            else:
+                assert each.is_new
+        keys = [key if key == "held" else f"{behaviour} {key}" for key in keys]
+    await held.arefresh()
+    assert held.row.payload in {'{"a":7}', '{"a":23}'}  # the last one to replace it
+
+
+async def test_of_callers_with_one_key_one_stores_the_job(app: Pulse, add: Any):
+    jobs = await asyncio.gather(*(add.using(key="same").aenqueue(n) for n in range(CALLERS)))
     assert len({job.id for job in jobs}) == 1
+    assert [job.is_new for job in jobs].count(True) == 1
+    add_once = add.using(key="once", on_duplicate="raise")
+    done = await asyncio.gather(*(add_once.aenqueue(n) for n in range(9)), return_exceptions=True)
+    assert sum(isinstance(each, DuplicateKey) for each in done) == 8
+    assert len(await app.jobs.alist(limit=CALLERS)) == 2
+
+
+@pytest.mark.parametrize("how", ["key", "id"])
+@pytest.mark.parametrize("blocked", [1, MOST_IN_FLIGHT + 1])
+async def test_a_transaction_that_is_not_over_holds_up_its_own_key_alone(
+    postgres_url: str, admin: Any, how: str, blocked: int
+):
+    """Neither in a batch with others, nor before they are sent."""
+    async with Pulse(postgres_url) as app:
+        add: Any = app.job(added)
+        name = str(uuid4())
+        connection = await psycopg.AsyncConnection.connect(postgres_url)
+        async with connection:
+            first = await add.using(**{how: name}, conn=connection).aenqueue(-1)
+            waiting = [
+                asyncio.create_task(add.using(**{how: name}).aenqueue(n)) for n in range(blocked)
+            ]
+            async with asyncio.timeout(PATIENCE):
+                for _ in range(2):  # together with those that wait, and while these are alone
+                    free = [str(uuid4()) for _ in range(CALLERS)]
+                    others = (add.using(**{how: each}).aenqueue(1) for each in free)
+                    jobs = await asyncio.gather(*others)
+                    assert all(job.is_new for job in jobs)
+            assert not any(task.done() for task in waiting)
+        for job in await asyncio.gather(*waiting):
+            assert (job.id, job.is_new) == (first.id, False)
+
+
+async def test_a_server_stores_the_jobs_of_its_callers_together(
+    far: RemoteStore, server: ServerThread, monkeypatch: pytest.MonkeyPatch
+):
+    """Each is a request of its own, as other languages send them."""
+    sizes: list[int] = []
+    for name in ("submit", "submit_unless_locked"):
+        monkeypatch.setattr(server.store, name, counting(sizes, getattr(server.store, name)))
+    jobs = [a_job(key=f"k{n}") for n in range(CALLERS)]
+    done = await asyncio.gather(*(far.submit([job]) for job in jobs))
+    assert all(submitted.is_new(0) for submitted in done)
+    assert sum(sizes) == CALLERS
+    assert len(sizes) < CALLERS / 2
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+async def test_headers_and_codecs_leave_a_fresh_job_fresh(is_fresh: bool):
+    jobs = [a_job()]
+    changed = in_place_of(FreshJob(jobs) if is_fresh else jobs, [*jobs])
+    assert may_be_contended(changed) is not is_fresh
+
+
+# -- errors ----------------------------------------------------------------------------------------
 
 
 async def test_a_bad_job_fails_alone(store: Store):
@@ -222,7 +337,8 @@ async def test_each_error_names_the_id_of_its_own_job(
         await asyncio.sleep(0)
         raise TransientStorageError(f"{len(jobs)} not stored.")
 
-    monkeypatch.setattr(app.store, "submit", submit)
+    for name in ("submit", "submit_unless_locked"):
+        monkeypatch.setattr(app.store, name, submit)
     ids = [uuid4() for _ in range(5)]
     calls = (add.using(id=each).aenqueue(1) for each in ids)
     errors = await asyncio.gather(*calls, return_exceptions=True)

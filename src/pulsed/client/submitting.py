@@ -98,7 +98,7 @@ def _submitting(
 ) -> Coroutine[Any, Any, Submitted]:
     if caller is not None:
         return store.joined(caller.driver).submit(jobs)
-    if len(jobs) == 1 and jobs[0].key is None and not has_own_retry():
+    if len(jobs) == 1 and not has_own_retry():
         return store.submit_together(jobs)
     return store.submit(jobs)
 

@@ -16,7 +16,7 @@ from pulsed.errors import ConfigError
 from pulsed.handler.options import checked_option
 from pulsed.model.events import EnqueueCount, JobEnqueued
 from pulsed.model.job import NewJob
-from pulsed.model.job_batch import JobBatch
+from pulsed.model.job_batch import JobBatch, in_place_of
 from pulsed.store.event_bus import Events
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def enqueuing(arounds: Sequence[Around], jobs: Sequence[NewJob]) -> Iterator[Seq
     stored = False
     with ExitStack() as stack:
         enter_plain(stack, arounds, outgoing)
-        yield [each.to_submit() for each in outgoing]
+        yield in_place_of(jobs, [each.to_submit() for each in outgoing])
         stored = True
     if not stored:
         raise ConfigError("@app.around_enqueue caught the error of an enqueue; let it pass.")

@@ -67,6 +67,11 @@ class FreshJob(list[NewJob]):
     """Whether no attempt to store it has been made yet."""
 
 
+def in_place_of(jobs: Sequence[NewJob], changed: list[NewJob]) -> list[NewJob]:
+    """Return jobs that were made of others and have their ids, as fresh as those were."""
+    return FreshJob(changed) if type(jobs) is FreshJob else changed
+
+
 class UnreadJob(msgspec.Struct, frozen=True, gc=False):
     """A job of a batch, and nothing else of that batch; a third of the price of a ``NewJob``."""
 

@@ -53,7 +53,7 @@ from pulsed.store.results import (
 from pulsed.store.rollups import RollupStore
 from pulsed.store.schedules import ScheduleStore
 from pulsed.store.streams import StreamStore
-from pulsed.store.submit_group import SubmitGroup
+from pulsed.store.submit_group import SubmitGroup, may_be_contended
 from pulsed.store.submitter import Submitter
 from pulsed.store.workflows import WorkflowStore
 
@@ -90,15 +90,28 @@ class Store(Submitter):
     def _groups(self) -> PerLoop[SubmitGroup]:
         return PerLoop()
 
+    @functools.cached_property
+    def _contended_groups(self) -> PerLoop[SubmitGroup]:
+        return PerLoop()
+
     def submit_together(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
         """Insert one job, in one transaction with those of concurrent calls in this event loop."""
         loop = calling_loop()
         if loop is None:
             return self.submit(jobs)
+        if may_be_contended(jobs):
+            return self._contended_groups.of(loop, self._new_contended_group).submit(jobs)
         return self._groups.of(loop, self._new_group).submit(jobs)
+
+    def submit_unless_locked(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
+        """Insert jobs; raises StorageBusy if that would wait long for transactions of others."""
+        return self.submit(jobs)
 
     def _new_group(self) -> SubmitGroup:
         return SubmitGroup(self.submit)
+
+    def _new_contended_group(self) -> SubmitGroup:
+        return SubmitGroup(self.submit, self.submit_unless_locked)
 
     @abstractmethod
     def joined(self, connection: Any) -> Submitter:

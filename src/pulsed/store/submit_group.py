@@ -3,7 +3,11 @@
 A hundred requests of a web server that each enqueue a job would wait for a hundred commits. While
 submits are in flight, later ones gather, and go together: two submits of about the same size are in
 flight at a time. A caller that is alone waits for nothing. Each caller gets its own answer or its
-own error.
+own error: if a batch is refused, its callers submit their jobs alone.
+
+Jobs with a key, or with an id that the caller has chosen, may have to wait for a transaction that
+has used it and is not over. They have a group of their own, whose batches do not wait for long, and
+whose lone submits, which do, hold up nobody.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from pulsed.batches import TRANSACTION, first_batch, halves, text_size
-from pulsed.errors import TransientStorageError
+from pulsed.batches import TRANSACTION, first_batch, text_size
+from pulsed.errors import StorageBusy, TransientStorageError
 from pulsed.model.job import NewJob
+from pulsed.model.job_batch import FreshJob
 from pulsed.store.results import Submitted
 
 MOST_IN_FLIGHT = 2
@@ -34,20 +39,31 @@ of one job costs this process as much as a batch."""
 Submit: TypeAlias = Callable[[Sequence[NewJob]], Awaitable[Submitted]]
 
 
+def may_be_contended(jobs: Sequence[NewJob]) -> bool:
+    """Whether a single job may have to wait for a transaction that uses its key or its id."""
+    return jobs[0].key is not None or type(jobs) is not FreshJob
+
+
 class PendingSubmit(NamedTuple):
     """A job, and the future of the call that waits for it."""
 
     job: NewJob
-    answer: asyncio.Future[Submitted]
+    answer: asyncio.Future[Submitted | None]
+    """None: the job has to be submitted alone."""
 
 
 class SubmitGroup:
     """Gathers the submits of one event loop."""
 
-    def __init__(self, submit: Submit) -> None:
+    def __init__(self, submit: Submit, submit_unless_locked: Submit | None = None) -> None:
+        """The second one submits batches of jobs that may have to wait for others."""
         self._submit = submit
-        self._flights = 0
-        self._jobs_in_flight = 0
+        self._submit_batch = submit_unless_locked or submit
+        self._is_contended = submit_unless_locked is not None
+        self._alone = 0
+        """Lone submits in flight."""
+        self._batches = 0
+        self._jobs_in_batches = 0
         self._waiting: deque[PendingSubmit] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._next: asyncio.Task[None] | None = None
@@ -55,24 +71,20 @@ class SubmitGroup:
 
     async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         """Submit one job, together with those of other callers if there are any."""
-        if self._jobs_in_flight < MOST_IN_FLIGHT and not self._waiting:
-            self._flights += 1
-            self._jobs_in_flight += 1
+        if self._alone + self._jobs_in_batches < MOST_IN_FLIGHT and not self._waiting:
+            self._alone += 1
             try:
                 return await self._submit(jobs)
             finally:
-                self._land(1)
+                self._alone -= 1
+                if self._waiting:
+                    self._send_soon()
         (job,) = jobs
         caller = PendingSubmit(job, asyncio.get_running_loop().create_future())
         self._waiting.append(caller)
         self._send_soon()
-        return await caller.answer
-
-    def _land(self, jobs: int) -> None:
-        self._flights -= 1
-        self._jobs_in_flight -= jobs
-        if self._waiting:
-            self._send_soon()
+        submitted = await caller.answer
+        return await self._submit(jobs) if submitted is None else submitted
 
     def _send_soon(self) -> None:
         """Send what has gathered in the next turn of the loop, with what gathers until then."""
@@ -83,8 +95,14 @@ class SubmitGroup:
 
     def _has_room(self) -> bool:
         """Whether another submit may be sent for those that wait."""
-        are_few = len(self._waiting) * LEAST_SHARE < self._jobs_in_flight
-        return self._flights < MOST_IN_FLIGHT and not are_few
+        alone = self._alone_before_batches
+        are_few = len(self._waiting) * LEAST_SHARE < self._jobs_in_batches + alone
+        return self._batches + alone < MOST_IN_FLIGHT and not are_few
+
+    @property
+    def _alone_before_batches(self) -> int:
+        """How many lone submits in flight a batch waits for: none that may have to wait itself."""
+        return 0 if self._is_contended else self._alone
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -95,14 +113,16 @@ class SubmitGroup:
     async def _send(self) -> None:
         self._next = None
         callers = self._taken()
-        self._flights += 1
-        self._jobs_in_flight += len(callers)
+        self._batches += 1
+        self._jobs_in_batches += len(callers)
         self._send_soon()  # the other half
         try:
             if callers:
                 await self._answer(callers)
         finally:
-            self._land(len(callers))
+            self._batches -= 1
+            self._jobs_in_batches -= len(callers)
+            self._send_soon()
             for caller in callers:  # those without an answer: the loop ends
                 caller.answer.cancel()
 
@@ -110,36 +130,41 @@ class SubmitGroup:
         """Return the next batch of those that wait and were not cancelled."""
         callers = [caller for caller in self._waiting if not caller.answer.done()]
         most = len(callers)
-        if not self._flights and most >= WORTH_HALVING:
+        if not self._batches + self._alone_before_batches and most >= WORTH_HALVING:
             most //= 2
         batch = first_batch(callers[:most], _size, TRANSACTION)
         self._waiting = deque(callers[len(batch) :])
         return batch
 
     async def _answer(self, callers: Sequence[PendingSubmit]) -> None:
-        """Submit the callers' jobs in one transaction; if that is refused, each half apart."""
+        """Submit the callers' jobs in one transaction; if that is refused, each goes alone."""
         try:
-            submitted = await self._submit([caller.job for caller in callers])
+            submitted = await self._submit_batch([caller.job for caller in callers])
         except TransientStorageError as error:
-            for caller in callers:
-                _fail(caller, copy.copy(error), error)
-        except Exception as error:  # noqa: BLE001 - goes to the caller that it concerns
-            if len(callers) == 1:
-                _fail(callers[0], error, error.__cause__)
+            if self._is_contended and isinstance(error, StorageBusy):
+                _answer(callers, lambda _: None)
                 return
-            for half in halves(callers):
-                await self._answer(half)
+            for caller in callers:
+                _fail(caller, error)
+        except Exception:  # noqa: BLE001 - it is raised again for the caller that it concerns
+            _answer(callers, lambda _: None)
         else:
-            for position, caller in enumerate(callers):
-                if not caller.answer.done():
-                    caller.answer.set_result(submitted.of(position))
+            _answer(callers, submitted.of)
 
 
 def _size(caller: PendingSubmit) -> int:
     return text_size(caller.job.payload)
 
 
-def _fail(caller: PendingSubmit, error: Exception, cause: BaseException | None) -> None:
+def _answer(callers: Sequence[PendingSubmit], answer_of: Callable[[int], Submitted | None]) -> None:
+    for position, caller in enumerate(callers):
+        if not caller.answer.done():
+            caller.answer.set_result(answer_of(position))
+
+
+def _fail(caller: PendingSubmit, error: Exception) -> None:
+    """Give a caller a copy of an error: each adds something of its own to it."""
     if not caller.answer.done():
-        error.__cause__ = cause
-        caller.answer.set_exception(error)
+        own = copy.copy(error)
+        own.__cause__ = error
+        caller.answer.set_exception(own)

@@ -7,7 +7,7 @@ cannot cross the wire is refused with the reason: migrations, and the caller's o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from operator import attrgetter
@@ -62,6 +62,7 @@ from pulsed.store.results import (
     Submitted,
     WatchdogTick,
 )
+from pulsed.store.submit_group import may_be_contended
 
 LONGEST_BEAT = 5.0
 LONGEST_REPORT = 15.0
@@ -107,6 +108,10 @@ class RemoteStore(Store):
         response = await self.connection.call("SubmitJobs", request, unanswered=unanswered)
         submitted = results.submitted_of(response, len(jobs))
         return submitted.after_lost_answer() if unanswered else submitted
+
+    def submit_together(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
+        """Insert one job; what may have to wait is sent by itself, and gathers at the server."""
+        return self.submit(jobs) if may_be_contended(jobs) else super().submit_together(jobs)
 
     def joined(self, connection: Any) -> NoReturn:
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pulsed.errors import CodecError, InvalidPayload
 from pulsed.handler.envelope import CodecContext, Envelopes, TextCodec
 from pulsed.model.job import Assignment, Failure, JobRow, NewJob
+from pulsed.model.job_batch import in_place_of
 from pulsed.model.outcome import Failed, Outcome, Report, Succeeded, Waiting
 from pulsed.model.schedule import ScheduleRow, ScheduleSpec
 from pulsed.model.step import Checkpoint, StepKind, StepState
@@ -37,9 +38,11 @@ class UserData:
         """Return progress, a signal or an item of a stream as it is stored."""
         return self._envelopes.json(text, CodecContext(what, job_id=job_id))
 
-    def new_jobs(self, jobs: Iterable[NewJob]) -> list[NewJob]:
+    def new_jobs(self, jobs: Sequence[NewJob]) -> list[NewJob]:
         """Return jobs as they are submitted."""
-        return [replace(job, payload=self.payload(job.topic, job.payload)) for job in jobs]
+        return in_place_of(
+            jobs, [replace(job, payload=self.payload(job.topic, job.payload)) for job in jobs]
+        )
 
     def reports(self, reports: Iterable[Report]) -> list[Report]:
         """Return reports as they are stored."""

@@ -150,7 +150,7 @@ class Sessions:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self.crowding = Crowding()
-        self._openings: dict[tuple[Lane, VerbKind, bool, bool], str | None] = {}
+        self._openings: dict[tuple[Lane, VerbKind, bool, float | None], str | None] = {}
         self.answer_within = options.statement_timeout + 5
         """The client's timeout in seconds, for a server that does not even time out."""
 
@@ -186,7 +186,8 @@ class Sessions:
             return None
         migrating = verb.name == "migrate"
         hasty = verb.short_lock_wait and verb.kind is VerbKind.TRANSACTION and session is Lane.SYNC
-        key = (lane_of(verb), verb.kind, migrating, hasty)
+        lock_wait = LOCK_WITHIN if hasty else verb.lock_wait
+        key = (lane_of(verb), verb.kind, migrating, lock_wait)
         if key not in self._openings:
             self._openings[key] = self._make_opening(*key)
         return self._openings[key]
@@ -207,12 +208,18 @@ class Sessions:
             most = min(most, max(SHORTEST_TRY, verb.within / TRIES_IN_TIME))
         return min(most, URGENT_WITHIN)
 
-    def _make_opening(self, lane: Lane, kind: VerbKind, migrating: bool, hasty: bool) -> str | None:  # noqa: FBT001
+    def _make_opening(
+        self,
+        lane: Lane,
+        kind: VerbKind,
+        migrating: bool,  # noqa: FBT001
+        lock_wait: float | None,
+    ) -> str | None:
         local: dict[str, str] = {}
         if not self._options.prepared_statements:
             local |= self._settings(lane)
-        if hasty:
-            local["lock_timeout"] = _milliseconds(LOCK_WITHIN)
+        if lock_wait is not None:
+            local["lock_timeout"] = _milliseconds(lock_wait)
         if migrating:  # it may wait for another migration, without a limit
             local |= {"statement_timeout": "0", "lock_timeout": "0"}
         if not local and kind is not VerbKind.TRANSACTION:

@@ -50,7 +50,7 @@ from pulsed.store.postgres.session import Lane, Sessions
 from pulsed.store.postgres.step_transaction import async_transaction, plain_transaction
 from pulsed.store.results import Partly, Submitted
 from pulsed.store.sql_store.store import SqlStore, queues_due
-from pulsed.store.verbs import locked, submit
+from pulsed.store.verbs import locked
 from pulsed.store.verbs.script import Verb
 from pulsed.store.workflows import Transaction
 
@@ -117,16 +117,15 @@ class PostgresStore(SqlStore, ForkAware):
         except DRIVER_ERRORS as error:
             raise translate(error, verb.action, self.address.where) from error
 
-    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
+    async def _submit(self, jobs: Sequence[NewJob], verb: Verb[Submitted]) -> Submitted:
         """Insert jobs, and have the notification follow the commit at once, on its connection.
 
         Workers of this process are woken first, if there are any, and so are those behind a pooler.
         """
         if not jobs or self._listeners or not self.postgres_options.prepared_statements:
-            return await super().submit(jobs)
+            return await super()._submit(jobs, verb)
         queues = queues_due(jobs)
         told, is_burst = self._notifier.take(queues)
-        verb = submit.submit(self.engine, jobs)
         if told:
             verb.follow_up = self._notifier.follow_up(told, is_burst=is_burst)
         try:

@@ -80,6 +80,9 @@ from pulsed.store.workflows import Transaction
 
 T = TypeVar("T")
 
+LOCK_WAIT = 0.1
+"""Seconds for which jobs of several callers wait for the transaction of another session."""
+
 MOST_ROUNDS = 20
 """Cascade batches that run right after a cancel or settle; upkeep does the rest."""
 
@@ -165,7 +168,7 @@ class SqlStore(Store):
             what=verb.action,
             events=self.events,
             give_up_at=give_up_at,
-            busy=not verb.short_lock_wait,
+            busy=not verb.short_lock_wait and verb.lock_wait is None,
         )
 
     async def act(
@@ -197,10 +200,17 @@ class SqlStore(Store):
 
     # -- verbs ----------------------------------------------------------------------------------
 
-    async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
+    def submit(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
+        return self._submit(jobs, submit.submit(self.engine, jobs))
+
+    def submit_unless_locked(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
+        return self._submit(jobs, submit.submit(self.engine, jobs, lock_wait=LOCK_WAIT))
+
+    async def _submit(self, jobs: Sequence[NewJob], verb: Verb[Submitted]) -> Submitted:
+        """Insert jobs by a verb, and notify the listeners of their queues."""
         if not jobs:
             return Submitted(0)
-        submitted = await self.run(submit.submit(self.engine, jobs))
+        submitted = await self.run(verb)
         await self.hint_at(jobs)
         return submitted
 

@@ -24,7 +24,7 @@ class VerbKind(Enum):
 
     READ = "read"
     SINGLE = "single"
-    """Statements of which each commits by itself: mostly one that writes, perhaps reads after it."""
+    """Statements that commit by themselves: mostly one that writes, perhaps reads after it."""
     TRANSACTION = "transaction"
 
 
@@ -55,6 +55,8 @@ class Verb(Struct, Generic[T]):
     """Seconds after which an urgent verb is of no use."""
     short_lock_wait: bool = False
     """Waits for a locked row for two seconds and is not retried: its caller sends less instead."""
+    lock_wait: float | None = None
+    """Seconds that its transaction waits for a lock; it is not retried then, as above."""
     claim_lane: bool = False
     """Uses the connections reserved for claims, so that they do not queue behind reports."""
     looks_for_work: bool = False

@@ -18,17 +18,23 @@ from pulsed.store.verbs.keys import Stored
 from pulsed.store.verbs.script import Script, Verb, VerbKind
 
 
-def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
+def submit(
+    engine: Engine, jobs: Sequence[NewJob], *, lock_wait: float | None = None
+) -> Verb[Submitted]:
     """Insert jobs, leaving alone those whose id exists, or whose key another job holds.
+
+    ``lock_wait`` bounds the seconds for which it waits for the transactions of others.
 
     A retry may find what the attempt before it has stored. So the verb remembers which jobs its
     attempts may have stored: of these it cannot tell whether they existed before.
     """
-    if len(jobs) == 1 and jobs[0].key is None and not jobs[0].tags:
+    has_limit = lock_wait is not None
+    if len(jobs) == 1 and jobs[0].key is None and not jobs[0].tags and not has_limit:
         return _submit_one(engine, jobs)
     every = range(len(jobs))
     maybe_stored: Container[int] = ()
-    is_plain, is_alone = _are_plain(jobs), _is_alone(jobs)
+    is_plain = _are_plain(jobs)
+    is_single = not has_limit and (is_plain or _is_alone(jobs))
 
     def script() -> Script[Submitted]:
         nonlocal maybe_stored
@@ -40,7 +46,7 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
             stored = Stored(found)
         else:
             stored = yield from _store(engine, jobs)
-            if is_alone and (stored.found or stored.holders):
+            if is_single and (stored.found or stored.holders):
                 yield from engine.confirm()
         unknown = frozenset(position for position in stored.found if position in earlier)
         existing = stored.found - unknown
@@ -48,8 +54,8 @@ def submit(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
             maybe_stored = frozenset(every) - existing
         return Submitted(len(jobs), existing, unknown, stored.holders, stored.replaced)
 
-    kind = VerbKind.SINGLE if is_plain or is_alone else VerbKind.TRANSACTION
-    return Verb("submit", kind, script)
+    kind = VerbKind.SINGLE if is_single else VerbKind.TRANSACTION
+    return Verb("submit", kind, script, lock_wait=lock_wait)
 
 
 def _submit_one(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
