@@ -7,6 +7,7 @@ standby has them. A verb that finds such rows, a retry above all, must wait for 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres.notify import notify
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.results import Submitted
+from pulsed.store.verbs import keys
 from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.backends import AT_ONCE_OPTIONS
 from tests.support.checkpoints import a_family, a_step, a_wait, children_of, send, take
@@ -247,6 +249,40 @@ async def test_another_caller_who_finds_the_job_waits_for_the_standby(
     task = asyncio.create_task(store.submit(jobs))
     assert await waits_for_the_standby(task, admin) == 1
     assert task.result().new == 0
+    await store.aclose()
+
+
+async def test_who_finds_a_key_held_waits_for_the_standby_to_have_its_holder(
+    lonely: str, local: PostgresStore, admin: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Also if another job has taken the key since this one was not stored."""
+    first, second = a_job(key="k"), a_job(key="k")
+    await local.submit([first])
+    conflicts, waited = keys._conflicts, []
+    has_changed = False
+
+    def change_hands() -> None:
+        run_blocking(local.cancel([first.id]))
+        run_blocking(local.submit([second]))
+
+    def changed_meanwhile(*args: Any) -> Any:
+        nonlocal has_changed
+        thread = threading.Thread(target=change_hands)
+        thread.start()
+        thread.join()
+        has_changed = True
+        return (yield from conflicts(*args))
+
+    monkeypatch.setattr(keys, "_conflicts", changed_meanwhile)
+    store = a_store(lonely)
+    task = asyncio.create_task(store.submit([a_job(key="k")]))
+    while not task.done():
+        for pid in waiting(admin):
+            admin.execute("SELECT pg_cancel_backend(%s)", [pid])
+            waited.append(has_changed)
+        await asyncio.sleep(0.001)
+    assert task.result().holders == {0: second.id}
+    assert waited[-1]
     await store.aclose()
 
 
