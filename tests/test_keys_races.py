@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from pulsed.store.sql.statement import Statement, one_column
 from pulsed.store.sql_store.store import SqlStore
 from pulsed.store.verbs.keys import _replacements
 from pulsed.store.verbs.script import Verb, VerbKind
-from tests.support.backends import Backend, PostgresBackend
+from tests.support.backends import Backend, PostgresBackend, close_blocking
 from tests.support.guards import check
 from tests.support.interleaving import Act, Explorer, exploring
 from tests.support.jobs import (
@@ -34,6 +35,7 @@ from tests.support.jobs import (
     settle,
     submitted,
 )
+from tests.support.schedules import after_statements
 
 SESSIONS = 8
 KEYS = [f"k{n}" for n in range(7)]
@@ -181,16 +183,115 @@ def test_batches_whose_keys_are_freed_meanwhile_do_not_deadlock(postgres_url, cl
         assert explorer.orders > 30
 
 
+def test_the_only_key_of_a_batch_may_be_freed_meanwhile(postgres_url, admin, clock):
+    """Nothing is out of order then, and there is no savepoint to return to."""
+    backend = PostgresBackend(postgres_url, clock)
+    store, other = backend.open(), backend.open()
+    holder = run_blocking(running(other, key="a"))
+
+    def free() -> None:
+        assert run_blocking(settle(other, holder, Succeeded()))
+
+    after_statements(store, "submit", 1, free)
+    answer = run_blocking(store.submit([a_job(), a_job(key="a")]))
+    assert answer.new == 2
+    for each in (store, other):
+        close_blocking(each)
+
+
+class ChangedMeanwhile:
+    """Two batches of two keys: both change the holder of one, and the other is freed meanwhile."""
+
+    def __init__(self, explorer: Explorer, **options: Any) -> None:
+        self.explorer = explorer
+        self.options = options
+        """Of the jobs that change their key's holder."""
+
+    def prepare(self) -> list[Act]:
+        calm = self.explorer.calm
+        running_now = run_blocking(running(calm, key="c"))
+        run_blocking(submitted(calm, key="a", **self.options))
+        self.explorer.backend.clock.advance(60)
+        self.answers = dict[int, Submitted]()
+        self.batches = [[a_job(key="a", **self.options), a_job(key="c")] for _ in range(2)]
+
+        async def first(store: SqlStore) -> None:
+            self.answers[0] = await store.submit(self.batches[0])
+
+        async def second(store: SqlStore) -> None:
+            await settle(store, running_now, Succeeded())
+            self.answers[1] = await store.submit(self.batches[1])
+
+        return [first, second]
+
+    def check(self) -> None:
+        for actor in self.explorer.actors:
+            actor.result()
+        assert [actor.deadlocks for actor in self.explorer.actors] == [0, 0]
+        held = run_blocking(holders(self.explorer.calm))
+        assert held["a"] == 1
+        assert held["c"] <= 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"key_for": "10", "delay": 3600}, {"on_duplicate": "replace", "key_for": "start"}],
+    ids=["lapsed", "replace"],
+)
+def test_batches_that_change_a_holder_beside_another_key_do_not_deadlock(
+    postgres_url, clock, options
+):
+    with exploring(PostgresBackend(postgres_url, clock)) as explorer:
+        race = ChangedMeanwhile(explorer, **options)
+        for _ in explorer.every_order(race.prepare, switches=3):
+            race.check()
+        assert explorer.orders > 15
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
-async def test_a_batch_leaves_no_savepoint_in_the_callers_transaction(postgres_url, clock, jobs):
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_a_batch_leaves_no_savepoint_in_the_callers_transaction(
+    postgres_url, admin, clock, jobs, is_refused
+):
     store = PostgresBackend(postgres_url, clock).open()
-    await store.migrate()
+    held = await submitted(store, key="held")
     with psycopg.connect(postgres_url) as connection:
         batch = [a_job(key=f"k{n}") for n in range(jobs)]
-        await asyncio.to_thread(run_blocking, store.joined(connection).submit(batch))
+        if is_refused:
+            batch.append(a_job(key="held", on_duplicate="raise"))
+        submit = asyncio.to_thread(run_blocking, store.joined(connection).submit(batch))
+        if is_refused:
+            with pytest.raises(DuplicateKey):
+                await submit
+        else:
+            await submit
+        connection.execute("SAVEPOINT own")
         with pytest.raises(InvalidSavepointSpecification):
             connection.execute("ROLLBACK TO SAVEPOINT pulsed_batch")
+        connection.execute("ROLLBACK TO SAVEPOINT own")
+    stored = {job.id for job in await store.list_jobs(JobFilter())}
+    assert stored == {held} | (set() if is_refused else {job.id for job in batch})
     await store.aclose()
+
+
+@pytest.mark.embedded("in the caller's own transaction")
+async def test_a_refused_batch_changes_no_holder(backend, store, clock):
+    """One of its jobs is refused only when others have been stored."""
+    replaced = await submitted(store, key="a", key_for="start", payload='"before"')
+    await submitted(store, key="b", key_for="10", delay=3600)
+    clock.advance(60)
+    batch = [
+        a_job(key="a", key_for="start", on_duplicate="replace", payload='"after"'),
+        a_job(key="b", key_for="10"),
+        a_job(key="b", key_for="10", on_duplicate="raise"),
+    ]
+    with closing(backend.connect()) as connection:
+        connection.execute("BEGIN")
+        with pytest.raises(DuplicateKey):
+            await asyncio.to_thread(run_blocking, store.joined(connection).submit(batch))
+        connection.execute("COMMIT")
+    assert (await row(store, replaced)).payload == '"before"'
+    assert len(await store.list_jobs(JobFilter())) == 2
 
 
 # -- guards, by removal ---------------------------------------------------------------------------

@@ -97,7 +97,8 @@ def store(engine: Engine, jobs: Sequence[NewJob], insert: Insert) -> Script[Stor
     """
     batch = _Batch(jobs)
     changing = [(job.topic, job.key) for job in jobs if job.key and _may_change_holder(job)]
-    if len(changing) > 1:  # holders are changed after others were inserted: not in that order
+    if changing and (len(changing) > 1 or batch.has_several_keys):
+        # Holders are changed after others were inserted: not in that order.
         yield from engine.lock_keys(changing)
     if not batch.has_several_keys:
         return (yield from _in_rounds(engine, batch, insert))
@@ -118,6 +119,7 @@ def _in_rounds(engine: Engine, batch: _Batch, insert: Insert) -> Script[Stored]:
         if not batch.left:
             return batch.result()
     job = jobs[batch.left[0]]
+    yield from _take_back(engine, batch)
     raise StorageBusy(
         f"The key {job.key!r} of {job.topic!r} changed hands {MOST_ROUNDS} times while a job with "
         "it was being stored; nothing was stored. Try again."
@@ -125,11 +127,7 @@ def _in_rounds(engine: Engine, batch: _Batch, insert: Insert) -> Script[Stored]:
 
 
 def _resolve(engine: Engine, batch: _Batch) -> Script[None]:
-    """Decide about jobs that were not inserted; those that it leaves undecided may be, now.
-
-    If a job is refused, those that were inserted are taken back: in a caller's own transaction,
-    nothing else would do that.
-    """
+    """Decide about jobs that were not inserted; those that it leaves undecided may be, now."""
     jobs = batch.jobs
     conflicts = yield from _conflicts(engine, jobs, batch.left)
     batch.found.update(each.position for each in conflicts if each.has_its_id)
@@ -137,23 +135,35 @@ def _resolve(engine: Engine, batch: _Batch) -> Script[None]:
     standing = [each for each in of_keys if not each.has_lapsed]
     for each in standing:
         if _is_refused(jobs[each.position], each):
-            if batch.stored:
-                new = one_column(jobs[n].id for n in batch.stored)
-                yield Statement(engine.keys.withdraw, {}, new)
+            yield from _take_back(engine, batch)
             raise _duplicate(jobs[each.position], each)
         if each.holder and not _replaces(jobs[each.position]):
             batch.holders[each.position] = each.holder
     # To insert a freed key now would be out of order: who took it may wait for this batch.
-    is_late = batch.stored and batch.has_several_keys and any(each.is_over for each in conflicts)
+    is_late = batch.has_several_keys and any(each.is_over for each in conflicts)
     if is_late and (yield from engine.return_to_savepoint()):
         batch.begin_again()
         return
     lapsed = one_column(each.holder for each in of_keys if each.has_lapsed)
     if lapsed:
         yield Statement(engine.keys.release_lapsed, {}, lapsed)
+    if lapsed or any(each.is_over for each in conflicts):
+        return  # a job that is inserted next may be refused: holders are replaced last
     replaced = yield from _replace(engine, jobs, standing)
     batch.holders.update(replaced)
     batch.replaced.update(replaced)
+
+
+def _take_back(engine: Engine, batch: _Batch) -> Script[None]:
+    """Undo what was done for a batch of which a job is refused.
+
+    In a caller's own transaction, nothing else would do that.
+    """
+    if batch.has_several_keys and (yield from engine.return_to_savepoint()):
+        yield from engine.release_savepoint()
+    elif batch.stored:
+        new = one_column(batch.jobs[n].id for n in batch.stored)
+        yield Statement(engine.keys.withdraw, {}, new)
 
 
 def _conflicts(engine: Engine, jobs: Sequence[NewJob], left: list[int]) -> Script[list[Conflict]]:
