@@ -9,7 +9,9 @@ from pulsed.model.job_batch import JobBatch
 from pulsed.store.blocking import run_blocking
 from pulsed.store.postgres import direct as postgres_direct
 from pulsed.store.postgres import psycopg_connection
+from pulsed.store.postgres.notify import Notifier
 from pulsed.store.postgres.psycopg_connection import PsycopgConnection
+from pulsed.store.postgres.psycopg_pool import ThreadPool
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.sql.statement import Sql, Statement
 from pulsed.store.verbs.script import Verb, VerbKind
@@ -124,3 +126,62 @@ def counting(sql):
         return (yield Statement(Sql(sql, (), counted=True), {}))
 
     return Verb("test", VerbKind.READ, script)
+
+
+# -- a job with a key ------------------------------------------------------------------------------
+
+
+def word(statement: Statement) -> str:
+    """What a statement is for, in a word."""
+    text = statement.sql.text
+    return next((each for each in ("emit_message", "notify") if each in text), text.split()[0])
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What blocking calls send, in order."""
+    sent = []
+    execute = ThreadPool._execute
+
+    def noted(pool, connection, statement, follow_up=None):
+        sent.append(word(statement))
+        if follow_up is not None:
+            sent.append(f"with {word(follow_up.statement)}")
+        return execute(pool, connection, statement, follow_up)
+
+    monkeypatch.setattr(ThreadPool, "_execute", noted)
+    monkeypatch.setattr(Notifier, "take", lambda _, queues: (queues, False))
+    return sent
+
+
+@pytest.fixture
+def prepared(postgres_url, admin):
+    store = PostgresStore(postgres_url)
+    run_blocking(store.now())
+    yield store
+    run_blocking(store.aclose())
+
+
+def test_a_job_with_a_key_is_one_statement_with_its_notification(prepared, sent):
+    sent.clear()
+    assert submit(prepared, a_job(key="k")) == 1
+    assert sent == ["INSERT", "with notify"]
+
+
+def test_who_finds_a_key_held_waits_for_the_disk_once(prepared, sent):
+    assert submit(prepared, a_job(key="k")) == 1
+    sent.clear()
+    assert submit(prepared, a_job(key="k")) == 0
+    assert sent[0] == "INSERT"
+    assert sent.count("emit_message") == 1
+    assert sent.index("emit_message") > 1, "it covers what is read after the INSERT"
+
+
+def test_the_notification_follows_a_job_that_only_a_second_statement_stores(prepared, admin, sent):
+    """The key was held and has lapsed: when the first statement has ended, there is no job yet."""
+    assert submit(prepared, a_job(key="k", key_for="3600")) == 1
+    admin.execute("UPDATE pulse_jobs SET key_until = now()")
+    sent.clear()
+    assert submit(prepared, a_job(key="k")) == 1
+    assert sent.count("INSERT") == 2
+    assert sent[-1] == "notify"

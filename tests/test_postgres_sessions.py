@@ -1,6 +1,7 @@
 """What becomes of PostgreSQL connections: over loops, forks, broken servers and poolers."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -79,6 +80,25 @@ async def test_heartbeats_take_their_connection_along_when_the_worker_ends(postg
         release.set()
     assert not store._threads._opened
     await store.aclose()
+
+
+def test_a_thread_that_ends_leaves_the_connections_of_others(postgres_url, admin):
+    store = PostgresStore(postgres_url)
+    pool = store._threads
+    mine = pool._take(5.0, urgent=False)
+
+    def take_and_end():
+        other = pool._take(5.0, urgent=False)
+        for connection in (mine, other):
+            pool._give_back(connection)
+        pool.thread_ends()
+        assert other.closed
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(take_and_end).result()
+    assert pool._opened == {mine}
+    assert not mine.closed
+    run_blocking(store.aclose())
 
 
 def test_a_store_that_is_forgotten_in_a_running_loop_closes_its_sessions(postgres_url, admin):

@@ -27,7 +27,8 @@ def found_done(verb: Verb[Any], statement: Statement, rows: Rows) -> bool:
     """Whether a statement that commits by itself says that it changed no row: CONFIRM follows."""
     sql = statement.sql
     counts = sql.counted or sql.counts_itself
-    return counts and not rows[0][0] and verb.kind is VerbKind.SINGLE
+    is_single = verb.kind is VerbKind.SINGLE and not verb.confirms_itself
+    return counts and not rows[0][0] and is_single
 
 
 def confirming(

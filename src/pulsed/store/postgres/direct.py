@@ -9,6 +9,7 @@ begins when the first one has committed, without a round trip between them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ from pulsed.store.verbs.script import FollowUp
 
 MOST_PREPARED = 256
 """More than a program uses; further statements are sent unprepared."""
+
+_NUMBERS = itertools.count()
+"""In the names of prepared statements, so that none is used again."""
 
 HAS_PIPELINE = psycopg.Pipeline.is_supported()
 """Whether libpq can send a follow-up with its statement; the one in psycopg's wheels can."""
@@ -130,7 +134,7 @@ def _prepare(connection: PsycopgConnection, text: str) -> bytes | None:
     prepared = connection.prepared
     if prepared is None or len(prepared) >= MOST_PREPARED:
         return None
-    name = b"pulsed_%d" % len(prepared)
+    name = b"pulsed_%d" % next(_NUMBERS)
     connection.pgconn.send_prepare(name, text.encode(connection.encoding))
     result = connection.wait(execute(connection.pgconn))[-1]
     if result.status not in _FINE:

@@ -138,19 +138,20 @@ class ThreadPool:
         script = verb.script()
         try:
             statement = next(script)
+            # With the first one, which is the last of most; what follows it may write, too.
+            sent_along = follow_up if opening is None and _can_lead(statement) else None
+            is_sent = sent_along is not None
             while True:
-                sent_along = None
-                if follow_up is not None and opening is None and _can_lead(statement):
-                    sent_along, follow_up = follow_up, None
                 rows = self._execute(connection, statement, sent_along)
                 if found_done(verb, statement, rows):
                     self._execute(connection, CONFIRM)
                 statement = script.send(rows)
+                sent_along, is_sent = None, False
         except StopIteration as finished:
             answer: T = finished.value
         if opening is not None:
             connection.execute(self._sessions.closing(verb), prepare=False)
-        if follow_up is not None:
+        if follow_up is not None and not is_sent:
             self._follow_up(connection, follow_up)
         return answer
 

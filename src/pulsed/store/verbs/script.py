@@ -61,8 +61,12 @@ class Verb(Struct, Generic[T]):
     """Uses the connections reserved for claims, so that they do not queue behind reports."""
     looks_for_work: bool = False
     """Acknowledges only what it has written: if it finds nothing to do, it waits for no standby."""
+    confirms_itself: bool = False
+    """Sees to it that what it has found, and acknowledges, is as durable as what it writes."""
     follow_up: FollowUp | None = None
     """Runs when the verb has committed."""
+    is_retried: bool = False
+    """Whether an attempt has failed, of which it may not be known whether it committed."""
 
     @property
     def action(self) -> str:

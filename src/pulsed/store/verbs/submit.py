@@ -35,6 +35,7 @@ def submit(
     maybe_stored: Container[int] = ()
     is_plain = _are_plain(jobs)
     is_single = not has_limit and (is_plain or _is_alone(jobs))
+    confirms_itself = is_single and not is_plain
 
     def script() -> Script[Submitted]:
         nonlocal maybe_stored
@@ -46,7 +47,7 @@ def submit(
             stored = Stored(found)
         else:
             stored = yield from _store(engine, jobs)
-            if is_single and (stored.found or stored.holders):
+            if confirms_itself and (stored.found or stored.holders):
                 yield from engine.confirm()
         unknown = frozenset(position for position in stored.found if position in earlier)
         existing = stored.found - unknown
@@ -55,7 +56,7 @@ def submit(
         return Submitted(len(jobs), existing, unknown, stored.holders, stored.replaced)
 
     kind = VerbKind.SINGLE if is_single else VerbKind.TRANSACTION
-    return Verb("submit", kind, script, lock_wait=lock_wait)
+    return Verb("submit", kind, script, lock_wait=lock_wait, confirms_itself=confirms_itself)
 
 
 def _submit_one(engine: Engine, jobs: Sequence[NewJob]) -> Verb[Submitted]:
