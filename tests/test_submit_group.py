@@ -1,7 +1,7 @@
 """Concurrent enqueues of one event loop share a commit, and each is answered by itself."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -9,20 +9,28 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from pulsed import Pulse
-from pulsed.errors import DuplicateKey, PulsedError, TransientStorageError
+from pulsed import CodecContext, Pulse
+from pulsed.errors import (
+    DuplicateKey,
+    PulsedError,
+    StorageBusy,
+    StorageError,
+    StorageFull,
+    TransientStorageError,
+)
+from pulsed.model.events import StorageRetried
 from pulsed.model.job import NewJob
-from pulsed.model.job_batch import FreshJob, in_place_of
+from pulsed.model.job_batch import FreshJob, GatheredJobs
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.base import Store
+from pulsed.store.encoded.store import bare
+from pulsed.store.lone_submits import SubmitGathered
+from pulsed.store.postgres.store import PostgresStore
 from pulsed.store.results import Submitted
-from pulsed.store.submit_group import (
-    MOST_IN_FLIGHT,
-    WORTH_HALVING,
-    Submit,
-    SubmitGroup,
-    may_be_contended,
-)
+from pulsed.store.sql_store.store import SqlStore
+from pulsed.store.submit_group import MOST_IN_FLIGHT, WORTH_HALVING, SubmitGroup
+from pulsed.store.verbs.script import Verb, VerbKind
+from pulsed.store.verbs.submit import submit
 from tests.support.jobs import a_job
 from tests.support.servers import ServerThread
 from tests.support.waiting import PATIENCE
@@ -44,15 +52,15 @@ def added(a: int) -> int:
 def sizes(app: Pulse, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many jobs each submit of the app's store had."""
     sizes: list[int] = []
-    for name in ("submit", "submit_unless_locked"):
+    for name in ("submit", "_submit_unless_locked"):
         monkeypatch.setattr(app.store, name, counting(sizes, getattr(app.store, name)))
     return sizes
 
 
-def counting(sizes: list[int], submit: Submit) -> Submit:
+def counting(sizes: list[int], submit: SubmitGathered) -> SubmitGathered:
     """Note the size of each submit."""
 
-    async def counted(jobs: Sequence[NewJob]) -> Submitted:
+    async def counted(jobs: Any) -> Submitted:
         sizes.append(len(jobs))
         return await submit(jobs)
 
@@ -134,29 +142,31 @@ async def test_of_callers_with_one_key_one_stores_the_job(app: Pulse, add: Any):
 
 
 @pytest.mark.parametrize("how", ["key", "id"])
-@pytest.mark.parametrize("blocked", [1, MOST_IN_FLIGHT + 1])
-async def test_a_transaction_that_is_not_over_holds_up_its_own_key_alone(
-    postgres_url: str, admin: Any, how: str, blocked: int
+@pytest.mark.parametrize("callers, names", [(1, 1), (CALLERS, 1), (CALLERS, CALLERS)])
+async def test_a_transaction_that_is_not_over_holds_up_its_own_keys_alone(
+    postgres_url: str, admin: Any, how: str, callers: int, names: int
 ):
-    """Neither in a batch with others, nor before they are sent."""
+    """Neither in a batch with others, nor before they are sent, nor by keeping connections."""
     async with Pulse(postgres_url) as app:
         add: Any = app.job(added)
-        name = str(uuid4())
+        held = [str(uuid4()) for _ in range(names)]
         connection = await psycopg.AsyncConnection.connect(postgres_url)
         async with connection:
-            first = await add.using(**{how: name}, conn=connection).aenqueue(-1)
+            first = [await add.using(**{how: each}, conn=connection).aenqueue(0) for each in held]
             waiting = [
-                asyncio.create_task(add.using(**{how: name}).aenqueue(n)) for n in range(blocked)
+                asyncio.create_task(add.using(**{how: held[n % names]}).aenqueue(n))
+                for n in range(callers)
             ]
             async with asyncio.timeout(PATIENCE):
                 for _ in range(2):  # together with those that wait, and while these are alone
                     free = [str(uuid4()) for _ in range(CALLERS)]
                     others = (add.using(**{how: each}).aenqueue(1) for each in free)
-                    jobs = await asyncio.gather(*others)
-                    assert all(job.is_new for job in jobs)
+                    plain = (add.aenqueue(2) for _ in free)
+                    assert all(job.is_new for job in await asyncio.gather(*others, *plain))
+                    assert len(await app.jobs.alist(limit=1)) == 1
             assert not any(task.done() for task in waiting)
-        for job in await asyncio.gather(*waiting):
-            assert (job.id, job.is_new) == (first.id, False)
+        for n, job in enumerate(await asyncio.gather(*waiting)):
+            assert (job.id, job.is_new) == (first[n % names].id, False)
 
 
 async def test_a_server_stores_the_jobs_of_its_callers_together(
@@ -164,7 +174,7 @@ async def test_a_server_stores_the_jobs_of_its_callers_together(
 ):
     """Each is a request of its own, as other languages send them."""
     sizes: list[int] = []
-    for name in ("submit", "submit_unless_locked"):
+    for name in ("submit", "_submit_unless_locked"):
         monkeypatch.setattr(server.store, name, counting(sizes, getattr(server.store, name)))
     jobs = [a_job(key=f"k{n}") for n in range(CALLERS)]
     done = await asyncio.gather(*(far.submit([job]) for job in jobs))
@@ -173,11 +183,106 @@ async def test_a_server_stores_the_jobs_of_its_callers_together(
     assert len(sizes) < CALLERS / 2
 
 
-@pytest.mark.parametrize("is_fresh", [True, False])
-async def test_headers_and_codecs_leave_a_fresh_job_fresh(is_fresh: bool):
-    jobs = [a_job()]
-    changed = in_place_of(FreshJob(jobs) if is_fresh else jobs, [*jobs])
-    assert may_be_contended(changed) is not is_fresh
+class Unchanged:
+    """A codec."""
+
+    def encode(self, text: str, _: CodecContext) -> str:
+        return text
+
+    decode = encode
+
+
+def nothing(_: Any) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("kind", ["key", "fresh"])
+async def test_only_jobs_that_may_have_to_wait_are_sent_with_little_patience(
+    url: str, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """Codecs and ``around_enqueue`` change a job, and leave its id as new as it was."""
+    patient, impatient = list[int](), list[int]()
+    async with Pulse(url, codec=Unchanged()) as app:
+        app.around_enqueue(nothing)
+        store = bare(app.store)
+        monkeypatch.setattr(store, "submit", counting(patient, store.submit))
+        unless_locked = counting(impatient, store._submit_unless_locked)
+        monkeypatch.setattr(store, "_submit_unless_locked", unless_locked)
+        add: Any = app.job(added)
+        keys = (str(n) if kind == "key" else None for n in range(CALLERS))
+        await asyncio.gather(*(add.using(key=key).aenqueue(1) for key in keys))
+    if kind == "fresh":
+        assert sum(patient) == CALLERS
+        assert max(patient) > 1
+    elif store.is_remote:  # each is a request, and the server gathers them
+        assert patient == [1] * CALLERS
+    else:
+        assert sum(impatient) > CALLERS / 2
+
+
+@pytest.mark.embedded("the connection of a store itself")
+@pytest.mark.parametrize("kind", ["id", "fresh"])
+async def test_what_a_refused_batch_may_have_stored_is_not_said_to_have_existed(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    """The answer to its first attempt was lost, and its second one failed in another way."""
+    await store.now()
+    perform = store.perform
+    errors = [None] * MOST_IN_FLIGHT + [
+        TransientStorageError("The connection was lost after the commit."),
+        StorageBusy("Locked.") if kind == "id" else StorageFull("No space."),
+    ]
+
+    async def breaking(verb: Verb[Any]) -> Any:
+        error = errors.pop(0) if errors else None
+        if error is None:
+            return await perform(verb)
+        if type(error) is TransientStorageError:
+            await perform(verb)
+        raise error
+
+    monkeypatch.setattr(store, "perform", breaking)
+    jobs = [a_job() for _ in range(MOST_IN_FLIGHT + 9)]
+    a_list: Any = FreshJob if kind == "fresh" else list
+    answers = await asyncio.gather(*(store.submit_together(a_list([job])) for job in jobs))
+    assert not errors
+    assert answers[:MOST_IN_FLIGHT] == [Submitted(1)] * MOST_IN_FLIGHT
+    assert answers[MOST_IN_FLIGHT:] == [Submitted(1, unknown=frozenset([0]))] * 9
+    assert len(await store.get([job.id for job in jobs])) == len(jobs)
+
+
+@pytest.mark.parametrize(
+    "jobs, kind",
+    [
+        ([a_job()], VerbKind.SINGLE),
+        ([a_job(key="k")], VerbKind.SINGLE),
+        ([a_job(tags=("t",))], VerbKind.TRANSACTION),
+        ([a_job(key="k", tags=("t",))], VerbKind.TRANSACTION),
+        ([a_job(key="k", on_duplicate="replace")], VerbKind.TRANSACTION),
+        ([a_job(), a_job(key="k")], VerbKind.TRANSACTION),
+    ],
+    ids=["one", "key", "tags", "key and tags", "replace", "two"],
+)
+@pytest.mark.embedded("statements of the database itself")
+def test_what_writes_more_than_a_row_is_a_transaction(
+    store: SqlStore, jobs: list[NewJob], kind: VerbKind
+):
+    assert submit(store.engine, jobs).kind is kind
+    if kind is VerbKind.SINGLE:  # the limit is one of a transaction
+        assert submit(store.engine, jobs, lock_wait=0.1).kind is VerbKind.TRANSACTION
+
+
+async def test_who_is_not_patient_waits_for_a_lock_once(postgres_url: str, admin: Any):
+    """Its caller knows what to do then."""
+    store = PostgresStore(postgres_url)
+    retried: list[Any] = []
+    store.events.subscribe(retried.append, [StorageRetried])
+    async with await psycopg.AsyncConnection.connect(postgres_url) as connection:
+        await store.joined(connection).submit([a_job(key="k")])
+        with pytest.raises(StorageBusy):
+            await store._submit_unless_locked(GatheredJobs([a_job(key="k")]))
+    assert not retried
+    await store.aclose()
 
 
 # -- errors ----------------------------------------------------------------------------------------
@@ -319,15 +424,20 @@ async def test_a_caller_that_is_cancelled_in_flight_fails_no_other():
     assert await tasks[1] == Submitted(1)
 
 
-async def test_each_caller_gets_the_error_of_an_outage_as_its_own():
+@pytest.mark.parametrize("kind", [TransientStorageError, StorageBusy])
+async def test_each_caller_gets_the_error_of_an_outage_as_its_own(kind: type[StorageError]):
+    """And nothing is tried again alone: a database that is too busy would have more to do."""
     line = Line()
-    line.error = TransientStorageError("the database is away.")
+    line.error = kind("the database is away.")
     tasks = await gathered(line, 3)
     line.free.set()
     errors = await asyncio.gather(*tasks, return_exceptions=True)
     assert len({id(error) for error in errors[MOST_IN_FLIGHT:]}) == 3
     assert {str(error) for error in errors} == {"the database is away."}
-    assert all(type(error) is TransientStorageError for error in errors)
+    assert all(type(error) is kind for error in errors)
+    causes = {getattr(error, "__cause__", None) for error in errors[MOST_IN_FLIGHT:]}
+    assert causes == {line.error}
+    assert list(map(len, line.sent)) == [1] * MOST_IN_FLIGHT + [3]
 
 
 async def test_each_error_names_the_id_of_its_own_job(
@@ -337,7 +447,7 @@ async def test_each_error_names_the_id_of_its_own_job(
         await asyncio.sleep(0)
         raise TransientStorageError(f"{len(jobs)} not stored.")
 
-    for name in ("submit", "submit_unless_locked"):
+    for name in ("submit", "_submit_unless_locked"):
         monkeypatch.setattr(app.store, name, submit)
     ids = [uuid4() for _ in range(5)]
     calls = (add.using(id=each).aenqueue(1) for each in ids)

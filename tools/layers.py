@@ -42,6 +42,7 @@ LAYERS: dict[str, list[set[str]]] = {
             "fork",
             "listener",
             "log_throttle",
+            "lone_submits",
             "per_loop",
             "results",
             "retry_options",

@@ -67,6 +67,13 @@ class FreshJob(list[NewJob]):
     """Whether no attempt to store it has been made yet."""
 
 
+class GatheredJobs(list[NewJob]):
+    """New jobs of several callers, which one submit stores."""
+
+    may_be_stored = False
+    """Whether an attempt may have stored them whose answer was lost, if the submit fails."""
+
+
 def in_place_of(jobs: Sequence[NewJob], changed: list[NewJob]) -> list[NewJob]:
     """Return jobs that were made of others and have their ids, as fresh as those were."""
     return FreshJob(changed) if type(jobs) is FreshJob else changed

@@ -30,6 +30,7 @@ from pulsed.model.job import (
     WorkerInfo,
     WorkerRequest,
 )
+from pulsed.model.job_batch import GatheredJobs
 from pulsed.model.outcome import Beat, Report, Successes
 from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store.blocking import calling_loop
@@ -103,15 +104,15 @@ class Store(Submitter):
             return self._contended_groups.of(loop, self._new_contended_group).submit(jobs)
         return self._groups.of(loop, self._new_group).submit(jobs)
 
-    def submit_unless_locked(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
-        """Insert jobs; raises StorageBusy if that would wait long for transactions of others."""
-        return self.submit(jobs)
-
     def _new_group(self) -> SubmitGroup:
         return SubmitGroup(self.submit)
 
     def _new_contended_group(self) -> SubmitGroup:
-        return SubmitGroup(self.submit, self.submit_unless_locked)
+        return SubmitGroup(self.submit, self._submit_unless_locked)
+
+    def _submit_unless_locked(self, jobs: GatheredJobs) -> Coroutine[Any, Any, Submitted]:
+        """Insert jobs; raises StorageBusy if that would wait long for transactions of others."""
+        return self.submit(jobs)
 
     @abstractmethod
     def joined(self, connection: Any) -> Submitter:

@@ -6,8 +6,8 @@ flight at a time. A caller that is alone waits for nothing. Each caller gets its
 own error: if a batch is refused, its callers submit their jobs alone.
 
 Jobs with a key, or with an id that the caller has chosen, may have to wait for a transaction that
-has used it and is not over. They have a group of their own, whose batches do not wait for long, and
-whose lone submits, which do, hold up nobody.
+has used it and is not over. They have a group of their own, whose batches do not wait for long;
+``lone_submits`` does.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from pulsed.batches import TRANSACTION, first_batch, text_size
 from pulsed.errors import StorageBusy, TransientStorageError
 from pulsed.model.job import NewJob
-from pulsed.model.job_batch import FreshJob
+from pulsed.model.job_batch import FreshJob, GatheredJobs
+from pulsed.store.lone_submits import LoneSubmits, Submit, SubmitGathered
 from pulsed.store.results import Submitted
 
 MOST_IN_FLIGHT = 2
@@ -36,30 +37,36 @@ LEAST_SHARE = 4
 are answered. Otherwise a few of many callers would be submitted alone again and again, and a submit
 of one job costs this process as much as a batch."""
 
-Submit: TypeAlias = Callable[[Sequence[NewJob]], Awaitable[Submitted]]
-
 
 def may_be_contended(jobs: Sequence[NewJob]) -> bool:
     """Whether a single job may have to wait for a transaction that uses its key or its id."""
     return jobs[0].key is not None or type(jobs) is not FreshJob
 
 
+class Refused(NamedTuple):
+    """The answer to a batch that cannot be stored as a whole."""
+
+    may_be_stored: bool
+    """Whether an attempt before that, of which no answer came, may have stored it."""
+
+
 class PendingSubmit(NamedTuple):
     """A job, and the future of the call that waits for it."""
 
     job: NewJob
-    answer: asyncio.Future[Submitted | None]
-    """None: the job has to be submitted alone."""
+    answer: asyncio.Future[Submitted | Refused]
 
 
 class SubmitGroup:
     """Gathers the submits of one event loop."""
 
-    def __init__(self, submit: Submit, submit_unless_locked: Submit | None = None) -> None:
+    def __init__(self, submit: Submit, submit_unless_locked: SubmitGathered | None = None) -> None:
         """The second one submits batches of jobs that may have to wait for others."""
         self._submit = submit
-        self._submit_batch = submit_unless_locked or submit
-        self._is_contended = submit_unless_locked is not None
+        self._submit_batch: SubmitGathered = submit_unless_locked or submit
+        self._lone = LoneSubmits(submit, submit_unless_locked) if submit_unless_locked else None
+        """None: no job may have to wait."""
+        self._submit_refused = self._lone.submit if self._lone else submit
         self._alone = 0
         """Lone submits in flight."""
         self._batches = 0
@@ -71,6 +78,9 @@ class SubmitGroup:
 
     async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         """Submit one job, together with those of other callers if there are any."""
+        (job,) = jobs
+        if self._lone and self._lone.is_blocked(job):
+            return await self._lone.submit(jobs)
         if self._alone + self._jobs_in_batches < MOST_IN_FLIGHT and not self._waiting:
             self._alone += 1
             try:
@@ -79,12 +89,14 @@ class SubmitGroup:
                 self._alone -= 1
                 if self._waiting:
                     self._send_soon()
-        (job,) = jobs
         caller = PendingSubmit(job, asyncio.get_running_loop().create_future())
         self._waiting.append(caller)
         self._send_soon()
-        submitted = await caller.answer
-        return await self._submit(jobs) if submitted is None else submitted
+        answer = await caller.answer
+        if isinstance(answer, Submitted):
+            return answer
+        submitted = await self._submit_refused([job])  # not as one that nobody has tried to store
+        return submitted.after_lost_answer() if answer.may_be_stored else submitted
 
     def _send_soon(self) -> None:
         """Send what has gathered in the next turn of the loop, with what gathers until then."""
@@ -95,14 +107,14 @@ class SubmitGroup:
 
     def _has_room(self) -> bool:
         """Whether another submit may be sent for those that wait."""
-        alone = self._alone_before_batches
+        alone = self._alone_ahead
         are_few = len(self._waiting) * LEAST_SHARE < self._jobs_in_batches + alone
         return self._batches + alone < MOST_IN_FLIGHT and not are_few
 
     @property
-    def _alone_before_batches(self) -> int:
+    def _alone_ahead(self) -> int:
         """How many lone submits in flight a batch waits for: none that may have to wait itself."""
-        return 0 if self._is_contended else self._alone
+        return 0 if self._lone else self._alone
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -130,7 +142,7 @@ class SubmitGroup:
         """Return the next batch of those that wait and were not cancelled."""
         callers = [caller for caller in self._waiting if not caller.answer.done()]
         most = len(callers)
-        if not self._batches + self._alone_before_batches and most >= WORTH_HALVING:
+        if not self._batches + self._alone_ahead and most >= WORTH_HALVING:
             most //= 2
         batch = first_batch(callers[:most], _size, TRANSACTION)
         self._waiting = deque(callers[len(batch) :])
@@ -138,16 +150,17 @@ class SubmitGroup:
 
     async def _answer(self, callers: Sequence[PendingSubmit]) -> None:
         """Submit the callers' jobs in one transaction; if that is refused, each goes alone."""
+        jobs = GatheredJobs(caller.job for caller in callers)
         try:
-            submitted = await self._submit_batch([caller.job for caller in callers])
+            submitted = await self._submit_batch(jobs)
         except TransientStorageError as error:
-            if self._is_contended and isinstance(error, StorageBusy):
-                _answer(callers, lambda _: None)
+            if self._lone and isinstance(error, StorageBusy):
+                _answer(callers, lambda _: Refused(jobs.may_be_stored))
                 return
             for caller in callers:
                 _fail(caller, error)
         except Exception:  # noqa: BLE001 - it is raised again for the caller that it concerns
-            _answer(callers, lambda _: None)
+            _answer(callers, lambda _: Refused(jobs.may_be_stored))
         else:
             _answer(callers, submitted.of)
 
@@ -156,7 +169,9 @@ def _size(caller: PendingSubmit) -> int:
     return text_size(caller.job.payload)
 
 
-def _answer(callers: Sequence[PendingSubmit], answer_of: Callable[[int], Submitted | None]) -> None:
+def _answer(
+    callers: Sequence[PendingSubmit], answer_of: Callable[[int], Submitted | Refused]
+) -> None:
     for position, caller in enumerate(callers):
         if not caller.answer.done():
             caller.answer.set_result(answer_of(position))

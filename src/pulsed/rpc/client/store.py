@@ -29,6 +29,7 @@ from pulsed.model.job import (
     WorkerInfo,
     WorkerRequest,
 )
+from pulsed.model.job_batch import GatheredJobs
 from pulsed.model.outcome import Beat, Report
 from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.rpc.address import ServerAddress
@@ -105,7 +106,11 @@ class RemoteStore(Store):
                 f"network: at most {LARGEST_MESSAGE:,} bytes. Enqueue them in several batches."
             )
         unanswered: list[Exception] = []
-        response = await self.connection.call("SubmitJobs", request, unanswered=unanswered)
+        try:
+            response = await self.connection.call("SubmitJobs", request, unanswered=unanswered)
+        finally:
+            if unanswered and type(jobs) is GatheredJobs:
+                jobs.may_be_stored = True
         submitted = results.submitted_of(response, len(jobs))
         return submitted.after_lost_answer() if unanswered else submitted
 

@@ -128,9 +128,6 @@ class EncodedStore(_Around[Store]):
     async def submit(self, jobs: Sequence[NewJob]) -> Submitted:
         return await self._inner.submit(self._data.new_jobs(jobs))
 
-    def submit_unless_locked(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
-        return self._inner.submit_unless_locked(self._data.new_jobs(jobs))
-
     def submit_together(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
         return self._inner.submit_together(self._data.new_jobs(jobs))
 

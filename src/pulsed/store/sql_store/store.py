@@ -26,7 +26,7 @@ from pulsed.model.job import (
     WorkerInfo,
     WorkerRequest,
 )
-from pulsed.model.job_batch import JobBatch
+from pulsed.model.job_batch import GatheredJobs, JobBatch
 from pulsed.model.outcome import Beat, Report, Successes
 from pulsed.model.page import Counts, GroupedCounts, Page
 from pulsed.store import migrations
@@ -161,6 +161,7 @@ class SqlStore(Store):
             except TransientStorageError as error:
                 retries = retries or self._retries(verb, give_up_at)
                 await retries.pause_after(error)
+                verb.is_retried = True
 
     def _retries(self, verb: Verb[Any], give_up_at: float | None) -> Retries:
         return Retries(
@@ -201,10 +202,20 @@ class SqlStore(Store):
     # -- verbs ----------------------------------------------------------------------------------
 
     def submit(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
-        return self._submit(jobs, submit.submit(self.engine, jobs))
+        verb = submit.submit(self.engine, jobs)
+        if type(jobs) is GatheredJobs:
+            return self._submit_gathered(jobs, verb)
+        return self._submit(jobs, verb)
 
-    def submit_unless_locked(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, Submitted]:
-        return self._submit(jobs, submit.submit(self.engine, jobs, lock_wait=LOCK_WAIT))
+    def _submit_unless_locked(self, jobs: GatheredJobs) -> Coroutine[Any, Any, Submitted]:
+        verb = submit.submit(self.engine, jobs, lock_wait=LOCK_WAIT)
+        return self._submit_gathered(jobs, verb)
+
+    async def _submit_gathered(self, jobs: GatheredJobs, verb: Verb[Submitted]) -> Submitted:
+        try:
+            return await self._submit(jobs, verb)
+        finally:
+            jobs.may_be_stored = verb.is_retried
 
     async def _submit(self, jobs: Sequence[NewJob], verb: Verb[Submitted]) -> Submitted:
         """Insert jobs by a verb, and notify the listeners of their queues."""
