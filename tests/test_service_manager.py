@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import queue
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,25 +29,47 @@ async def wait() -> None:
 
 
 class Manager:
-    """The manager's side: a datagram socket, and what has arrived at it."""
+    """The manager's side: a datagram socket, and what has arrived at it.
+
+    It is read all the time, as by systemd: the kernel may keep no more than ten messages, and what
+    is sent then is lost.
+    """
 
     def __init__(self, address: str) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(address)
-        self.socket.settimeout(PATIENCE)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(address)
+        self._messages: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while message := self._socket.recv(4096):
+            self._messages.put(message.decode())
 
     def heard(self, word: str) -> list[str]:
         """Wait for a message with this line; returns its lines."""
-        while word not in (lines := self.socket.recv(4096).decode().split("\n")):
+        while word not in (lines := self._messages.get(timeout=PATIENCE).split("\n")):
             pass
         return lines
+
+    def rest(self) -> list[str]:
+        """Return what has arrived and was not looked at; nothing else is read."""
+        self.close()
+        return [self._messages.get() for _ in range(self._messages.qsize())]
+
+    def close(self) -> None:
+        if not self._reader.is_alive():
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"", self._socket.getsockname())
+        self._reader.join()
+        self._socket.close()
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[Manager]:
     (tmp_path / "shop.py").write_text(APP)
-    listening = Manager(str(tmp_path / "notify"))
-    with listening.socket:
+    with contextlib.closing(Manager(str(tmp_path / "notify"))) as listening:
         yield listening
 
 
@@ -75,12 +99,7 @@ def test_a_supervisor_reports_and_its_workers_do_not(manager, tmp_path):
         parent.signal(signal.SIGTERM)
         assert manager.heard("STOPPING=1")[1].startswith("STATUS=draining")
         assert parent.ended() == 0
-    manager.socket.setblocking(False)
-    rest = []
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            rest.append(manager.socket.recv(4096).decode())
-    assert not [message for message in rest if "slots in use" in message]
+    assert not [message for message in manager.rest() if "slots in use" in message]
 
 
 def test_a_server_says_that_it_is_ready_alive_and_stopping(manager, tmp_path):
@@ -120,8 +139,7 @@ class TestTheEnvironment:
 
 def test_an_abstract_address_works():
     name = f"pulsed-test-{os.getpid()}"
-    manager = Manager("\0" + name)
-    with manager.socket:
+    with contextlib.closing(Manager("\0" + name)) as manager:
         ServiceManager("@" + name).ready("here\nREADY=0" + "x" * 10_000)
         first, status = manager.heard("READY=1")
     assert (first, status[:19]) == ("READY=1", "STATUS=here READY=0")

@@ -16,6 +16,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine
+
 from pulsed import Pulse
 from pulsed.engine.worker.worker import Worker
 from tests.support.pages import FILE, PLACEHOLDER, ROOT, Block, blocks
@@ -122,6 +124,8 @@ class PageRun:
             thread.join(60)
         modules = [vars(sys.modules.pop(name)) for name in self.modules if name in sys.modules]
         for names in (self.namespace, *modules):
-            for app in names.values():
-                if isinstance(app, Pulse) and app._store is not None:
-                    app.close()
+            for value in names.values():
+                if isinstance(value, Pulse) and value._store is not None:
+                    value.close()
+                elif isinstance(value, Engine):
+                    value.dispose()
