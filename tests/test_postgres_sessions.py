@@ -7,18 +7,20 @@ import psycopg
 import pytest
 
 from pulsed import Pulse
-from pulsed.errors import ConfigError, SchemaError, StorageError
+from pulsed.errors import ConfigError, DuplicateKey, InvalidOption, SchemaError, StorageError
 from pulsed.model.backoff import RetryPolicy
 from pulsed.model.job import JobFilter, Status
 from pulsed.model.outcome import Beat, Failed, Report, Succeeded
 from pulsed.store.blocking import run_blocking
 from pulsed.store.migrations import newest
+from pulsed.store.postgres.asyncpg_connection import AsyncpgConnection
+from pulsed.store.postgres.session import ROLLBACK, Lane
 from pulsed.store.postgres.store import PostgresOptions, PostgresStore
 from pulsed.store.verbs.script import Verb, VerbKind
 from tests.support.jobs import ALICE, POLICIES, a_job, claim, claim_one, submitted
 from tests.support.own_sessions import impatient, sessions
 from tests.support.programs import python
-from tests.support.raw_verbs import a_verb, both_drivers, perform
+from tests.support.raw_verbs import a_verb, both_drivers, perform, run
 from tests.support.transaction_pooler import pooled
 from tests.support.workers import handler, submit_with, until, working
 
@@ -305,3 +307,86 @@ def test_an_app_can_give_statements_more_time(postgres_url):
         connection.close()
     with pytest.raises(ConfigError, match="statement_timeout must be positive"):
         Pulse(postgres_url, statement_timeout=0).jobs.counts()
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@both_drivers
+@pytest.mark.parametrize("is_pooled", [False, True])
+@pytest.mark.parametrize("jobs", [1, 2])
+async def test_a_refused_enqueue_keeps_its_connection(postgres_url, admin, mode, is_pooled, jobs):
+    """A new one takes longer than everything else that such a call does."""
+    store = PostgresStore(postgres_url, PostgresOptions(prepared_statements=not is_pooled))
+
+    async def submit(*batch):
+        if mode == "async":
+            return await store.submit(batch)
+        return await asyncio.to_thread(lambda: run_blocking(store.submit(batch)))
+
+    def opened():
+        lanes = [pool._lanes[Lane.WORK].opened for pool in store._loops._kept.values()]
+        return set(store._threads._opened).union(*lanes)
+
+    await submit(a_job(key="held"))
+    before = opened()
+    free = a_job(key="free")
+    for _ in range(3):
+        batch = [free, a_job(key="held", on_duplicate="raise")][-jobs:]
+        with pytest.raises(DuplicateKey):
+            await submit(*batch)
+        assert opened() >= before
+    in_transaction = "SELECT pid FROM pg_stat_activity WHERE state LIKE 'idle in%'"
+    assert admin.execute(in_transaction).fetchall() == []
+    assert (await submit(free, a_job())).new == 2
+    assert (await submit(a_job(key="other"))).new == 1  # as the first one was sent
+    assert opened() >= before
+    await store.aclose()
+
+
+@both_drivers
+async def test_a_transaction_that_cannot_be_rolled_back_costs_its_connection(
+    postgres_url, admin, mode
+):
+    store = PostgresStore(postgres_url)
+
+    def script():
+        yield run("SELECT 1")
+        for pid in sessions(admin):
+            admin.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+        raise InvalidOption("refused")
+
+    await perform(store, mode, a_verb("SELECT 1"))
+    with pytest.raises(InvalidOption):
+        await perform(store, mode, Verb("test", VerbKind.TRANSACTION, script))
+    assert await perform(store, mode, a_verb("SELECT 1"))
+    await store.aclose()
+
+
+async def test_a_call_that_is_cancelled_while_it_is_rolled_back_leaves_no_session(
+    postgres_url, admin, monkeypatch
+):
+    store = PostgresStore(postgres_url, PostgresOptions(pool_size=1))
+    started = asyncio.Event()
+    execute = AsyncpgConnection.execute
+
+    async def slow(connection, sql, **options):
+        if sql == ROLLBACK:
+            started.set()
+            sql = "SELECT pg_sleep(60)"
+        return await execute(connection, sql, **options)
+
+    def script():
+        yield run("SELECT 1")
+        raise InvalidOption("refused")
+
+    monkeypatch.setattr(AsyncpgConnection, "execute", slow)
+    task = asyncio.create_task(store.perform(Verb("test", VerbKind.TRANSACTION, script)))
+    async with asyncio.timeout(60):
+        await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.perform(a_verb("SELECT 1"))  # there is a slot
+    assert len(sessions(admin)) == 1
+    await store.aclose()

@@ -1,9 +1,10 @@
 """asyncpg connections of one event loop, by lane.
 
 Unlike a general pool, this one spends no extra round trip on resetting a session: a verb takes the
-most recently used connection and gives it back. A connection that raised is never reused: it may be
-in a broken transaction, hold a stale plan or belong to a demoted server, and errors are rare enough
-for that to be cheap.
+most recently used connection and gives it back. A connection on which an error was raised is never
+reused: it may be in a broken transaction, hold a stale plan or belong to a demoted server, and such
+errors are rare enough for that to be cheap. A verb that refuses what it was asked for, as one that
+finds a key held, does so between two statements: after it, the transaction is rolled back.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pulsed.store.postgres.asyncpg_connection import AsyncpgConnection, connect
 from pulsed.store.postgres.asyncpg_lane import LanePool, Slots, keep
 from pulsed.store.postgres.asyncpg_overdue import Overdue, TimeLimit
 from pulsed.store.postgres.confirm import CONFIRM, found_done
-from pulsed.store.postgres.errors import DRIVER_ERRORS, lost_the_server
+from pulsed.store.postgres.errors import DRIVER_ERRORS, is_refusal, lost_the_server
 from pulsed.store.postgres.hosts import Hosts
-from pulsed.store.postgres.session import Lane, Sessions, lane_of
+from pulsed.store.postgres.session import ROLLBACK, Lane, Sessions, lane_of
 from pulsed.store.postgres.values import arguments
 from pulsed.store.verbs.script import FollowUp, Verb
 
@@ -94,7 +95,7 @@ class LoopPool:
             self._overdue.watch(connection)
             answer = await self._answering(connection, verb, limit)
         except BaseException as error:
-            await self._failed(pool, connection, error, limit)
+            await self._failed(pool, connection, verb, error, limit)
             raise
         finally:
             self._overdue.in_flight.discard(connection)
@@ -125,11 +126,15 @@ class LoopPool:
         self,
         pool: LanePool,
         connection: AsyncpgConnection,
+        verb: Verb[Any],
         error: BaseException,
         limit: TimeLimit,
     ) -> None:
-        """Drop the connection of a verb that raised, and free its slot."""
+        """Drop the connection of a verb that raised, unless it is as good as new; free its slot."""
         try:
+            if is_refusal(error) and await self._rolled_back(pool, connection, verb, limit):
+                pool.give_back(connection)
+                return
             if isinstance(error, asyncio.CancelledError):
                 await pool.drop_cancelled(connection)
                 return
@@ -139,6 +144,21 @@ class LoopPool:
                 raise TimeoutError(f"no answer within {limit.seconds:g} s") from error
         finally:
             pool.slots.give_back()
+
+    async def _rolled_back(
+        self, pool: LanePool, connection: AsyncpgConnection, verb: Verb[Any], limit: TimeLimit
+    ) -> bool:
+        """End the transaction of a verb that refuses, if it has one; whether that succeeded."""
+        if self._sessions.opening(verb) is None:
+            return True
+        try:
+            await connection.execute(ROLLBACK, timeout=limit.next_answer(connection))
+        except DRIVER_ERRORS:
+            return False
+        except BaseException:
+            await pool.drop_cancelled(connection)
+            raise
+        return True
 
     def _answering(
         self, connection: AsyncpgConnection, verb: Verb[T], limit: TimeLimit

@@ -9,6 +9,7 @@ import asyncpg
 import psycopg
 
 from pulsed.errors import (
+    PulsedError,
     SchemaError,
     StorageBusy,
     StorageError,
@@ -128,6 +129,11 @@ def lost_the_server(error: BaseException) -> bool:
     if state is not None:
         return state.startswith("08") or state in _DISCONNECTED
     return isinstance(error, OSError | psycopg.OperationalError | asyncpg.InterfaceError)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a verb has refused what it was asked for; it does so between two statements."""
+    return isinstance(error, PulsedError) and not isinstance(error, StorageError)
 
 
 def may_have_lost_its_session(error: BaseException) -> bool:

@@ -17,10 +17,16 @@ from pulsed.errors import TransientStorageError
 from pulsed.store.postgres.address import PostgresOptions
 from pulsed.store.postgres.confirm import CONFIRM, found_done
 from pulsed.store.postgres.direct import HAS_PIPELINE, counted_row, run
-from pulsed.store.postgres.errors import lost_the_server
+from pulsed.store.postgres.errors import is_refusal, lost_the_server
 from pulsed.store.postgres.psycopg_connection import Connector, PsycopgConnection
 from pulsed.store.postgres.savepoint import RETURN_TO_SAVEPOINT
-from pulsed.store.postgres.session import IDLE_FOR_TOO_LONG, KEEP_IDLE, Lane, Sessions
+from pulsed.store.postgres.session import (
+    IDLE_FOR_TOO_LONG,
+    KEEP_IDLE,
+    ROLLBACK,
+    Lane,
+    Sessions,
+)
 from pulsed.store.postgres.values import arguments, column_of, texts
 from pulsed.store.sql.statement import Rows, Statement
 from pulsed.store.verbs.script import FollowUp, Verb
@@ -106,8 +112,11 @@ class ThreadPool:
             connection.answer_timeout = answer_timeout
             try:
                 answer = self._run_on(connection, verb)
-            except BaseException:  # as in asyncpg_pool: never reused
-                self._drop(connection)
+            except BaseException as error:  # as in asyncpg_pool
+                if is_refusal(error) and self._rolled_back(connection, verb):
+                    self._give_back(connection)
+                else:
+                    self._drop(connection)
                 raise
         except psycopg.Error as error:
             if lost_the_server(error):
@@ -115,6 +124,19 @@ class ThreadPool:
             raise
         self._give_back(connection)
         return answer
+
+    def _rolled_back(self, connection: PsycopgConnection, verb: Verb[Any]) -> bool:
+        """End the transaction of a verb that refuses, if it has one; whether that succeeded.
+
+        Past the driver, which would deallocate all prepared statements.
+        """
+        if self._sessions.opening(verb, Lane.SYNC) is None:
+            return True
+        try:
+            run(connection, ROLLBACK, (), None)
+        except psycopg.Error:
+            return False
+        return True
 
     def _give_back(self, connection: PsycopgConnection) -> None:
         """Keep a connection for the next verb, and close those idle for too long."""

@@ -23,6 +23,7 @@ from pulsed.store.postgres.errors import is_crowded
 from pulsed.store.verbs.script import Verb, VerbKind
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+ROLLBACK = "ROLLBACK"
 
 MIGRATION_TIMEOUT = 86_400.0
 """Seconds that a migration may wait for another one."""
