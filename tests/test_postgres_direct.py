@@ -107,8 +107,11 @@ def test_an_interrupt_cancels_the_statement(store, monkeypatch):
             raise KeyboardInterrupt
         return []
 
-    def cancel(connection, **_options):
+    cancel_safe = PsycopgConnection.cancel_safe
+
+    def cancel(connection, **options):
         cancelled.append(connection)
+        cancel_safe(connection, **options)
 
     monkeypatch.setattr(PsycopgConnection, "cancel_safe", cancel)
     (connection,) = store._threads._opened

@@ -336,7 +336,10 @@ async def test_a_refused_enqueue_keeps_its_connection(postgres_url, admin, mode,
         with pytest.raises(DuplicateKey):
             await submit(*batch)
         assert opened() >= before
-    in_transaction = "SELECT pid FROM pg_stat_activity WHERE state LIKE 'idle in%'"
+    in_transaction = (
+        "SELECT pid FROM pg_stat_activity "
+        "WHERE datname = current_database() AND state LIKE 'idle in%'"
+    )
     assert admin.execute(in_transaction).fetchall() == []
     assert (await submit(free, a_job())).new == 2
     assert (await submit(a_job(key="other"))).new == 1  # as the first one was sent
