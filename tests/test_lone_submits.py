@@ -10,6 +10,7 @@ from pulsed.store.lone_submits import MOST_TRIED, MOST_WAITING, LoneSubmits
 from pulsed.store.results import Submitted
 from pulsed.store.submit_group import MOST_IN_FLIGHT, WORTH_HALVING, SubmitGroup
 from tests.support.jobs import a_job
+from tests.support.waiting import turns
 
 
 class LockedKeys:
@@ -51,21 +52,15 @@ class LockedKeys:
         return Submitted(len(jobs))
 
 
-async def turns() -> None:
-    """Let tasks start, and what they start in turn."""
-    for _ in range(200):
-        await asyncio.sleep(0)
-
-
 async def test_of_jobs_with_one_key_one_waits_on_a_connection():
     store = LockedKeys("a", "b")
     lone = LoneSubmits(store.submit, store.submit_unless_locked)
     of_a = [asyncio.create_task(lone.submit([a_job(key="a")])) for _ in range(9)]
-    await turns()
+    await turns(200)
     assert store.waited == ["a"]
     assert store.tried == ["a"] * MOST_TRIED  # the others know from them that it is locked
     of_b = asyncio.create_task(lone.submit([a_job(key="b")]))
-    await turns()
+    await turns(200)
     assert sorted(store.waited) == ["a", "b"]
     store.over["b"].set()
     assert await of_b == Submitted(1)
@@ -80,7 +75,7 @@ async def test_only_a_few_wait_or_are_tried_at_a_time():
     store = LockedKeys(*names)
     lone = LoneSubmits(store.submit, store.submit_unless_locked)
     tasks = [asyncio.create_task(lone.submit([a_job(key=name)])) for name in names]
-    await turns()
+    await turns(200)
     free = [asyncio.create_task(lone.submit([a_job(key=f"free {n}")])) for n in range(20)]
     assert await asyncio.gather(*free) == [Submitted(1)] * 20
     assert (store.most_waiting, store.most_tried) == (MOST_WAITING, MOST_TRIED)
@@ -93,10 +88,10 @@ async def test_a_job_whose_key_is_known_to_be_locked_is_in_no_batch():
     store = LockedKeys("a")
     group = SubmitGroup(store.submit, store.submit_unless_locked)
     tasks = [asyncio.create_task(group.submit([a_job(key="a")])) for _ in range(MOST_IN_FLIGHT + 1)]
-    await turns()
+    await turns(200)
     store.tried.clear()
     late = [asyncio.create_task(group.submit([a_job(key="a")])) for _ in range(3)]
-    await turns()
+    await turns(200)
     assert store.tried == []
     for task in late[:2]:
         task.cancel()
@@ -108,7 +103,7 @@ async def test_the_same_key_of_another_topic_does_not_wait():
     store = LockedKeys("a")
     lone = LoneSubmits(store.submit, store.submit_unless_locked)
     task = asyncio.create_task(lone.submit([a_job(topic="one", key="a")]))
-    await turns()
+    await turns(200)
     assert lone.is_blocked(a_job(topic="one", key="a"))
     assert not lone.is_blocked(a_job(topic="other", key="a"))
     assert not lone.is_blocked(a_job(topic="one"))
@@ -120,7 +115,7 @@ async def test_a_crowd_is_halved_also_while_others_wait_alone():
     store = LockedKeys("a")
     group = SubmitGroup(store.submit, store.submit_unless_locked)
     waiting = [asyncio.create_task(group.submit([a_job(key="a")])) for _ in range(MOST_IN_FLIGHT)]
-    await turns()
+    await turns(200)
     crowd = [group.submit([a_job(key=f"k{n}")]) for n in range(2 * WORTH_HALVING)]
     assert await asyncio.gather(*crowd) == [Submitted(1)] * len(crowd)
     assert store.batches == [WORTH_HALVING, WORTH_HALVING]

@@ -20,7 +20,7 @@ from pulsed.errors import (
 )
 from pulsed.model.events import StorageRetried
 from pulsed.model.job import NewJob
-from pulsed.model.job_batch import FreshJob, GatheredJobs
+from pulsed.model.job_batch import FreshJob, GatheredJobs, in_place_of
 from pulsed.rpc.client.store import RemoteStore
 from pulsed.store.base import Store
 from pulsed.store.encoded.store import bare
@@ -28,12 +28,17 @@ from pulsed.store.lone_submits import SubmitGathered
 from pulsed.store.postgres.store import PostgresStore
 from pulsed.store.results import Submitted
 from pulsed.store.sql_store.store import SqlStore
-from pulsed.store.submit_group import MOST_IN_FLIGHT, WORTH_HALVING, SubmitGroup
+from pulsed.store.submit_group import (
+    MOST_IN_FLIGHT,
+    WORTH_HALVING,
+    SubmitGroup,
+    may_be_contended,
+)
 from pulsed.store.verbs.script import Verb, VerbKind
 from pulsed.store.verbs.submit import submit
 from tests.support.jobs import a_job
 from tests.support.servers import ServerThread
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, turns
 
 CALLERS = 40
 
@@ -220,6 +225,29 @@ async def test_only_jobs_that_may_have_to_wait_are_sent_with_little_patience(
         assert sum(impatient) > CALLERS / 2
 
 
+@pytest.mark.parametrize("is_fresh", [True, False])
+async def test_headers_and_codecs_leave_a_fresh_job_fresh(is_fresh: bool):
+    jobs = [a_job()]
+    changed = in_place_of(FreshJob(jobs) if is_fresh else jobs, [*jobs])
+    assert may_be_contended(changed) is not is_fresh
+
+
+async def test_a_request_without_an_answer_may_have_stored_its_jobs(
+    far: RemoteStore, monkeypatch: pytest.MonkeyPatch
+):
+    """Its callers, who go alone when it is refused then, have to know."""
+
+    async def call(*_: Any, unanswered: list[Exception]) -> Any:
+        unanswered.append(TransientStorageError("The connection was lost."))
+        raise StorageFull("No space.")
+
+    jobs = GatheredJobs([a_job()])
+    monkeypatch.setattr(far.connection, "call", call)
+    with pytest.raises(StorageFull):
+        await far.submit(jobs)
+    assert jobs.may_be_stored
+
+
 @pytest.mark.embedded("the connection of a store itself")
 @pytest.mark.parametrize("kind", ["id", "fresh"])
 async def test_what_a_refused_batch_may_have_stored_is_not_said_to_have_existed(
@@ -346,12 +374,6 @@ async def test_a_caller_that_is_cancelled_while_it_gathers_stores_nothing():
     assert list(map(len, line.sent)) == [1] * MOST_IN_FLIGHT + [2]
     assert done[:-1] == [Submitted(1)] * (MOST_IN_FLIGHT + 2)
     assert isinstance(done[-1], asyncio.CancelledError)
-
-
-async def turns() -> None:
-    """Let tasks start, and what they start in turn."""
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_a_crowd_is_halved_so_that_one_half_is_served_while_the_other_is_stored():

@@ -25,3 +25,9 @@ async def until(condition: Callable[[], object], patience: float = PATIENCE) -> 
     while not condition():
         assert time.monotonic() < give_up_at, "waited in vain"
         await asyncio.sleep(next(pause))
+
+
+async def turns(number: int = 5) -> None:
+    """Let tasks start, and what they start in turn."""
+    for _ in range(number):
+        await asyncio.sleep(0)

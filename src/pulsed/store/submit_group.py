@@ -43,18 +43,12 @@ def may_be_contended(jobs: Sequence[NewJob]) -> bool:
     return jobs[0].key is not None or type(jobs) is not FreshJob
 
 
-class Refused(NamedTuple):
-    """The answer to a batch that cannot be stored as a whole."""
-
-    may_be_stored: bool
-    """Whether an attempt before that, of which no answer came, may have stored it."""
-
-
 class PendingSubmit(NamedTuple):
     """A job, and the future of the call that waits for it."""
 
     job: NewJob
-    answer: asyncio.Future[Submitted | Refused]
+    answer: asyncio.Future[Submitted | GatheredJobs]
+    """Its batch, if that was refused."""
 
 
 class SubmitGroup:
@@ -93,7 +87,7 @@ class SubmitGroup:
         self._waiting.append(caller)
         self._send_soon()
         answer = await caller.answer
-        if isinstance(answer, Submitted):
+        if not isinstance(answer, GatheredJobs):
             return answer
         submitted = await self._submit_refused([job])  # not as one that nobody has tried to store
         return submitted.after_lost_answer() if answer.may_be_stored else submitted
@@ -155,12 +149,12 @@ class SubmitGroup:
             submitted = await self._submit_batch(jobs)
         except TransientStorageError as error:
             if self._lone and isinstance(error, StorageBusy):
-                _answer(callers, lambda _: Refused(jobs.may_be_stored))
+                _answer(callers, lambda _: jobs)
                 return
             for caller in callers:
                 _fail(caller, error)
         except Exception:  # noqa: BLE001 - it is raised again for the caller that it concerns
-            _answer(callers, lambda _: Refused(jobs.may_be_stored))
+            _answer(callers, lambda _: jobs)
         else:
             _answer(callers, submitted.of)
 
@@ -170,7 +164,7 @@ def _size(caller: PendingSubmit) -> int:
 
 
 def _answer(
-    callers: Sequence[PendingSubmit], answer_of: Callable[[int], Submitted | Refused]
+    callers: Sequence[PendingSubmit], answer_of: Callable[[int], Submitted | GatheredJobs]
 ) -> None:
     for position, caller in enumerate(callers):
         if not caller.answer.done():

@@ -158,22 +158,22 @@ class ThreadPool:
         if opening is not None:
             connection.execute(opening, prepare=False)
         script = verb.script()
+        sent_along: FollowUp | None = None
         try:
             statement = next(script)
-            # With the first one, which is the last of most; what follows it may write, too.
-            sent_along = follow_up if opening is None and _can_lead(statement) else None
-            is_sent = sent_along is not None
+            if opening is None and _can_lead(statement):
+                sent_along = follow_up  # with the only statement of most; a second may write, too
             while True:
                 rows = self._execute(connection, statement, sent_along)
                 if found_done(verb, statement, rows):
                     self._execute(connection, CONFIRM)
                 statement = script.send(rows)
-                sent_along, is_sent = None, False
+                sent_along = None
         except StopIteration as finished:
             answer: T = finished.value
         if opening is not None:
             connection.execute(self._sessions.closing(verb), prepare=False)
-        if follow_up is not None and not is_sent:
+        if follow_up is not None and sent_along is None:
             self._follow_up(connection, follow_up)
         return answer
 
